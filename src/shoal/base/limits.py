@@ -1,0 +1,76 @@
+"""Every bound of Shoal with its reason. A loop, a queue or an input without a bound here is a defect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- input ---------------------------------------------------------------------------------------------------------------
+JOB_FILE_BYTES_MAX: Final = 1 << 20
+"""A job file is written by people; 1 MiB holds 10,000 lines. Larger ones are a mistake or an attack."""
+YAML_DEPTH_MAX: Final = 32
+"""Nesting of a job file; the schema needs 6."""
+YAML_NODES_MAX: Final = 50_000
+"""Nodes of a parsed file; aliases are refused, so this is also the bound after expansion."""
+WORKDIR_BYTES_MAX: Final = 2 << 30
+"""A working directory travels at each submit; code fits, data sets belong in mounts."""
+WORKDIR_FILES_MAX: Final = 100_000
+REQUEST_BYTES_MAX: Final = 4 << 20
+"""A JSON request: a batch of a thousand jobs of 4 KiB."""
+NAME_CHARS_MAX: Final = 128
+ENV_VARS_MAX: Final = 1_000
+ENV_VALUE_BYTES_MAX: Final = 64 << 10
+"""Linux refuses one argument or variable over 128 KiB (MAX_ARG_STRLEN)."""
+FAULTS_SHOWN_MAX: Final = 12
+"""Faults told at once: one screen."""
+
+# --- jobs ----------------------------------------------------------------------------------------------------------------
+NODES_PER_JOB_MAX: Final = 16_384
+TASKS_PER_NODE_MAX: Final = 1_024
+TASKS_PER_JOB_MAX: Final = 131_072
+"""80,000 GPUs with a task each, with room."""
+GPUS_PER_NODE_MAX: Final = 64
+"""The largest shipped node has 16; NVL racks show up as many nodes."""
+CPUS_PER_NODE_MAX: Final = 4_096
+MEMORY_BYTES_MAX: Final = 1 << 50
+ARRAY_TASKS_MAX: Final = 10_000
+GROUPS_PER_JOB_MAX: Final = 64
+DEPENDENCIES_PER_JOB_MAX: Final = 1_000
+PRIORITY_MAX: Final = 1_000_000
+"""Priorities lie in -PRIORITY_MAX..PRIORITY_MAX, so that sums never overflow 64 bits."""
+TIME_LIMIT_MS_MAX: Final = 366 * 86_400_000
+RETRIES_MAX: Final = 1_000
+BATCH_JOBS_MAX: Final = 1_000
+
+# --- scheduling ----------------------------------------------------------------------------------------------------------
+PLACED_PER_CYCLE_MAX: Final = 1_000
+"""Bounds one cycle's plan, and so the time until the next picture of the world is taken."""
+ATTEMPTS_PER_CYCLE_MAX: Final = 10_000
+"""Distinct (queue, shape) pairs tried in a cycle; same shapes are tried once."""
+HOSTS_PER_DOMAIN_MAX: Final = 131_072
+QUEUE_DEPTH_MAX: Final = 16
+"""Depth of the quota tree."""
+HOLDERS_SHOWN_MAX: Final = 8
+
+# --- store and API -------------------------------------------------------------------------------------------------------
+COMMIT_GROUP_MAX: Final = 256
+"""ChangeSets in one transaction: enough to amortise a sync, few enough to keep the last one's wait under some milliseconds."""
+WRITER_QUEUE_MAX: Final = 10_000
+"""ChangeSets waiting for the writer; over it callers get Unavailable rather than memory growth."""
+PAGE_ROWS_DEFAULT: Final = 50
+PAGE_ROWS_MAX: Final = 1_000
+EVENTS_PER_READ_MAX: Final = 1_000
+WATCHERS_MAX: Final = 2_000
+WATCHER_QUEUE_MAX: Final = 1_000
+LONG_POLL_MS_MAX: Final = 30_000
+COMMANDS_PER_POLL_MAX: Final = 1_000
+REPORTS_PER_UPLOAD_MAX: Final = 2_000
+LOG_BYTES_PER_UPLOAD_MAX: Final = 1 << 20
+LOG_BYTES_PER_TASK_MAX: Final = 1 << 30
+"""Past this a task's log is cut with a line that says so; the file on the node's disk is bounded too."""
+
+# --- agents --------------------------------------------------------------------------------------------------------------
+CAS_RETRIES_MAX: Final = 16
+"""Times a use case reads again after VersionConflict before it gives up with Unavailable."""
+LOST_DEVICE_CHECK_MS: Final = 1_000
+KILL_ESCALATION_MS: Final = 60_000
+"""Unkillable for so long: the node is cordoned and reported (Slurm drains at the same point, UnkillableStepTimeout)."""

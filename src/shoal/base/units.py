@@ -1,0 +1,112 @@
+"""
+Text with units to integers and back: memory, durations, ranges, array lists. One grammar for job files, flags and answers.
+
+`GB` is 10^9 and `GiB` is 2^30, kept apart; a bare number is refused where a unit decides its meaning. Slurm's own forms are
+read elsewhere (`formats`): there a bare number has a meaning of its own.
+All functions raise ValueError with a message that names the value, the accepted form and an example.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DECIMAL = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
+_BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
+MEMORY_UNITS = {**_DECIMAL, **_BINARY}
+_DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+
+
+def parse_memory(text: str) -> int:
+    """Bytes for text such as `64GiB` or `1.5GB`."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in MEMORY_UNITS:
+        hint = "add a unit" if match is not None and match[2] == "" else "use one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        raise ValueError(f"memory {text!r}: {hint}, for example 64GiB")
+    unit = MEMORY_UNITS[match[2]]
+    whole, _, fraction = match[1].partition(".")
+    return int(whole) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+
+
+def format_memory(size_bytes: int) -> str:
+    """The shortest text that `parse_memory` reads back to exactly `size_bytes`; binary units win a tie."""
+    fits = [(size_bytes // unit, -unit, name) for name, unit in {**_BINARY, **_DECIMAL}.items() if size_bytes % unit == 0 and name != "kB"]
+    count, _, name = min(fits, key=lambda fit: (len(str(fit[0])), fit[1] % 1024 != 0, fit[1])) if size_bytes else (0, 0, "B")
+    return f"{count}{name}"
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds for text such as `90s`, `2h30m`, `1d12h`. No bare numbers."""
+    squeezed = text.replace(" ", "")
+    total, at = 0.0, 0
+    for part in _DURATION_PART.finditer(squeezed):
+        if part.start() != at:
+            break
+        total += float(part[1]) * _DURATION_MS[part[2]]
+        at = part.end()
+    if at != len(squeezed) or not squeezed:
+        raise ValueError(f"duration {text!r}: use numbers with units ms, s, m, h, d or w, for example 2h30m")
+    return round(total)
+
+
+def format_duration_ms(value_ms: int) -> str:
+    """The text for a duration that `parse_duration_ms` reads back exactly, largest unit first: `2h30m`."""
+    if value_ms == 0:
+        return "0s"
+    parts, rest = [], value_ms
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, _DURATION_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def parse_count_range(text: str) -> tuple[int, int]:
+    """(low, high) for `4` or `2..4`."""
+    low, dots, high = text.strip().partition("..")
+    try:
+        pair = (int(low), int(high) if dots else int(low))
+    except ValueError:
+        raise ValueError(f"count {text!r}: use a number or a range, for example 4 or 2..4") from None
+    if pair[0] < 1 or pair[1] < pair[0]:
+        raise ValueError(f"count {text!r}: the low end must be at least 1 and at most the high end")
+    return pair
+
+
+def parse_memory_range(text: str) -> tuple[int, int | None]:
+    """(least, most or None) bytes for `80GB`, `80GB..` or `24GB..40GB`. A single value means at least that much."""
+    low, dots, high = text.strip().partition("..")
+    least = parse_memory(low)
+    most = parse_memory(high) if dots and high else None
+    if most is not None and most < least:
+        raise ValueError(f"memory {text!r}: the low end is above the high end")
+    return least, most
+
+
+def parse_array(text: str, tasks_max: int) -> tuple[tuple[int, ...], int | None]:
+    """
+    (indices ascending without repeats, most at once or None) for lists such as `0-15`, `0-15:4%2`, `1,3,5-7`.
+
+    `tasks_max` bounds the count of indices before any list is built, so that `0-999999999` costs nothing.
+    """
+    body, percent, limit = text.replace(" ", "").partition("%")
+    at_once = _positive(limit, text, "the limit after %") if percent else None
+    indices: set[int] = set()
+    for part in body.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if match is None:
+            raise ValueError(f"array {text!r}: {part!r} is not an index or range, for example 0-15, 0-15:4%2 or 1,3,5-7")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last < first or step < 1:
+            raise ValueError(f"array {text!r}: range {part!r} must rise and its step be at least 1")
+        if (last - first) // step + 1 + len(indices) > tasks_max:
+            raise ValueError(f"array {text!r}: more than {tasks_max} tasks; split it into several jobs")
+        indices.update(range(first, last + 1, step))
+    return tuple(sorted(indices)), at_once
+
+
+def _positive(text: str, whole: str, what: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"array {whole!r}: {what} must be a whole number of at least 1, got {text!r}")
+    return int(text)

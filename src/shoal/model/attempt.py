@@ -1,0 +1,95 @@
+"""One try of a gang (`Attempt`) and its part on one node (`Allocation`): named devices, state, lease."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from shoal.model.job import JobEnd, Usage
+
+
+class AllocationState(StrEnum):
+    """CLAIMED -> PREPARED -> STARTED -> STOPPING -> RELEASED; or LOST, then FENCED. Devices return at RELEASED or FENCED only."""
+
+    CLAIMED = "CLAIMED"
+    PREPARED = "PREPARED"
+    STARTED = "STARTED"
+    STOPPING = "STOPPING"
+    RELEASED = "RELEASED"
+    LOST = "LOST"
+    FENCED = "FENCED"
+
+
+HOLDING = frozenset(
+    {
+        AllocationState.CLAIMED,
+        AllocationState.PREPARED,
+        AllocationState.STARTED,
+        AllocationState.STOPPING,
+        AllocationState.LOST,
+    }
+)
+"""States in which an allocation holds its devices, CPUs, memory and quota."""
+
+
+class TaskPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """One process to be: its global rank, its rank on the node, and the devices it sees."""
+
+    rank: int
+    local_rank: int
+    devices: tuple[str, ...] = ()
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What one attempt holds on one node. Fencing and release are per allocation.
+
+    `id` is `<job id>.<attempt>.<node rank>`, so that a backend finds what it made before it makes it again.
+    """
+
+    id: str
+    job: str
+    job_number: int
+    project: str
+    queue: str
+    attempt: int
+    node: str
+    node_rank: int
+    group: str = ""
+    group_rank: int = 0
+    devices: tuple[str, ...] = ()
+    gpu_model: str = ""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    tasks: tuple[TaskPlace, ...] = ()
+    state: AllocationState = AllocationState.CLAIMED
+    address: str = ""
+    """Where peers reach this member; set when PREPARED."""
+    port: int = 0
+    """The rendezvous port that node rank 0 opened; set when PREPARED."""
+    exits: dict[int, int] = {}
+    """Exit code by global rank, as far as known; 128 + signal for a killed task."""
+    claimed_ms: int = 0
+    started_ms: int | None = None
+    released_ms: int | None = None
+    stop_sent: str = ""
+    """The strongest stop already sent: a CancelMode value, or empty."""
+    usage: Usage = Usage()
+    version: int = 0
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of a gang; its number fences off every other try. `members` are allocation ids in node-rank order."""
+
+    id: str
+    """`<job id>.<number>`"""
+    job: str
+    number: int
+    members: tuple[str, ...]
+    prepare_by_ms: int
+    """Every member must have said PREPARED by then, else the attempt is given up without counting against retries."""
+    committed_ms: int | None = None
+    ended_ms: int | None = None
+    end: JobEnd | None = None
+    version: int = 0

@@ -1,0 +1,77 @@
+"""
+What a backend is told to make true: a closed union, written with the change that caused it (outbox) and delivered at least once.
+
+Each names the allocation and the attempt; doing it twice equals doing it once. An agent drops a command of a lower attempt.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.model.attempt import Allocation
+from shoal.model.job import CancelMode, JobSpec
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of the gang as its peers need to know it."""
+
+    node: str
+    node_rank: int
+    group: str
+    tasks: int
+    gpus: int
+    address: str = ""
+    """Known from Commit on."""
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    allocation: str
+    job: str
+    attempt: int
+
+
+class Prepare(_Command, frozen=True, kw_only=True, tag="prepare"):
+    """Lock devices, make the private directory, bring files and secrets, open the rendezvous port; then say PREPARED."""
+
+    claim: Allocation
+    spec: JobSpec
+    address: str
+    """The job's address (`12`, `12_3`)."""
+    owner: str
+    unix_user: str | None
+    members: tuple[Member, ...]
+    world_size: int
+    array_index: int | None = None
+    array_count: int | None = None
+    restarts: int = 0
+    commit_at_once: bool = False
+    """A gang of one node needs nobody's consent: it starts when it is prepared."""
+
+
+class Commit(_Command, frozen=True, kw_only=True, tag="commit"):
+    """All members are prepared: start. `members` now carry addresses."""
+
+    master_address: str
+    master_port: int
+    members: tuple[Member, ...]
+
+
+class Stop(_Command, frozen=True, kw_only=True, tag="stop"):
+    """The stop ladder: `signal`, `grace_ms`, then kill of the whole control group. FORCE skips to the kill. Ends in Released."""
+
+    mode: CancelMode
+    signal: str
+    grace_ms: int
+    why: str = ""
+
+
+Command = Prepare | Commit | Stop
+
+
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A command in the outbox. `seq` rises in commit order (0 until written); it goes when its receiver has confirmed it."""
+
+    node: str
+    backend: str
+    body: Command
+    seq: int = 0

@@ -1,0 +1,290 @@
+"""
+A job: what was asked (`JobSpec`, which is the file, the wire form and the stored request in one) and what became of it (`Job`).
+
+`JobSpec` never holds state, `Job` never holds where it runs (that is `allocation`). Shorthands that people write
+(`gpus: 8`, `model: h100`, `depends_on: 12`) are opened by `formats.jobfile.expand` before the strict decode, for files and wire alike.
+Everything asked for is *per node* unless its name says otherwise: `cpus`, `memory` and `gpus.count` are what one node gives.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from shoal.model.reason import Reason
+from shoal.model.values import ArrayList, CountRange, Duration, Memory, MemoryRange
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of everything a user may write: an unknown key is an error, a default is not written back."""
+
+
+class GpuAsk(Spec, frozen=True, kw_only=True):
+    """GPUs of one node. Exactly one of: whole GPUs (`count` alone), MIG slices (`mig`), a soft share (`share` or `share_memory`)."""
+
+    count: int = 0
+    model: tuple[str, ...] = ()
+    """Acceptable models, any of them; empty takes every model. The gang's nodes all get the same one."""
+    memory: MemoryRange | None = None
+    per: Literal["node", "task"] = "node"
+    mig: str | None = None
+    """A MIG profile such as `1g.10gb`; `count` of them."""
+    share: int | None = None
+    """Thousandths of one GPU, soft."""
+    share_memory: Memory | None = None
+
+
+class Topology(Spec, frozen=True, kw_only=True):
+    """Where the gang's nodes should be together: within one `level` (zone, block, rack, island, host)."""
+
+    level: str | None = None
+    required: bool = False
+    mesh: dict[str, int] = {}
+    """Sizes of the parallel axes (tp, pp, dp, ep)."""
+
+
+class Checkpoint(Spec, frozen=True, kw_only=True):
+    """How the job saves its work: the signal that asks for a checkpoint, how often it does so itself, how long one takes."""
+
+    signal: str | None = None
+    every: Duration | None = None
+    takes: Duration | None = None
+
+
+class Retry(Spec, frozen=True, kw_only=True):
+    """How often a failed job starts again. Losing a node or being preempted never counts against `limit`."""
+
+    limit: int = 0
+    exit_codes: tuple[int, ...] = ()
+    """Only these count as worth another try; empty means any non-zero."""
+    backoff: Duration = Duration(10_000)
+    """Wait before the first retry; doubles each time up to an hour."""
+
+
+class Stop(Spec, frozen=True, kw_only=True):
+    """How the job is told to end: `signal`, then after `grace` the kill of everything it started."""
+
+    signal: str = "TERM"
+    grace: Duration = Duration(30_000)
+
+
+class OnDisconnect(Spec, frozen=True, kw_only=True):
+    """`stop_after` a node has lost the control plane for so long, the work on it stops by itself."""
+
+    stop_after: Duration = Duration(300_000)
+
+
+class Mount(Spec, frozen=True, kw_only=True):
+    """A directory of the node made visible in the job at `target`."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+class WorkDir(Spec, frozen=True, kw_only=True):
+    """The job's files. `path` is what the user wrote; `blob` is the SHA-256 of the uploaded archive that agents unpack."""
+
+    path: str | None = None
+    ignore: tuple[str, ...] = ()
+    blob: str | None = None
+
+
+class Dependency(Spec, frozen=True, kw_only=True):
+    """Wait for `job` (number or id): `after` start, `afterok` success, `afternotok` failure, `afterany` end."""
+
+    job: str
+    condition: Literal["after", "afterok", "afternotok", "afterany"] = "afterok"
+
+
+class Resources(Spec, frozen=True, kw_only=True):
+    """What one node gives to one group; also one entry of `any_of` or `ordered`. None means: as the job says, or any."""
+
+    nodes: CountRange | None = None
+    tasks_per_node: int | None = None
+    gpus: GpuAsk | None = None
+    cpus: int | None = None
+    memory: Memory | None = None
+
+
+class GroupSpec(Resources, frozen=True, kw_only=True):
+    """A part of a gang with its own resources and command; the gang still starts together or not at all."""
+
+    name: str
+    run: str | tuple[str, ...] | None = None
+    env: dict[str, str] = {}
+
+
+class JobSpec(Resources, frozen=True, kw_only=True):
+    """A request for a gang. `formats.jobfile` reads it from YAML; `control.jobs` checks it with `lifecycle.spec_rules`."""
+
+    name: str = "job"
+    run: str | tuple[str, ...] | None = None
+    """Text is a script (run by its own #! line, else by /bin/sh -e); a list is a command without a shell."""
+    setup: str | None = None
+    """A script run once per node before the tasks start, in the working directory."""
+    queue: str | None = None
+    priority: int = 0
+    preemptible: bool = True
+    elastic: bool = False
+    time: Duration | None = None
+    """Limit on the running time of an attempt; then the job ends as TIMEOUT."""
+    begin: str | None = None
+    """Not before: an ISO 8601 time with zone, or `+2h` from submission."""
+    env: dict[str, str] = {}
+    workdir: WorkDir | None = None
+    mounts: tuple[Mount, ...] = ()
+    secrets: dict[str, str] = {}
+    """File name under $SHOAL_SECRETS -> name of a secret of the project."""
+    image: str | None = None
+    isolation: Literal["process", "sandbox", "vm"] = "process"
+    user: str | None = None
+    """Unix user; by default the one the submitting principal is mapped to."""
+    any_of: tuple[Resources, ...] = ()
+    ordered: tuple[Resources, ...] = ()
+    groups: tuple[GroupSpec, ...] = ()
+    array: ArrayList | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    topology: Topology | None = None
+    retry: Retry = Retry()
+    checkpoint: Checkpoint | None = None
+    stop: Stop = Stop()
+    on_disconnect: OnDisconnect = OnDisconnect()
+    hold_on_failure: Duration | None = None
+    """Keep the nodes so long after a failure, for a look inside."""
+    tolerance: Duration | None = None
+    """How long it would rather wait than preempt others."""
+    labels: dict[str, str] = {}
+    interactive: bool = False
+    """The first task gets a terminal that waits for its user (`shoal run --pty`)."""
+
+
+class JobState(StrEnum):
+    """The transition table is `lifecycle.states`; ends are listed in `ENDED`."""
+
+    HELD = "HELD"
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    PREEMPTING = "PREEMPTING"
+    CANCELLING = "CANCELLING"
+    COMPLETING = "COMPLETING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    OOM = "OOM"
+    NODE_LOST = "NODE_LOST"
+    PREEMPTED = "PREEMPTED"
+    DEADLINE = "DEADLINE"
+
+
+ENDED = frozenset(
+    {
+        JobState.SUCCEEDED,
+        JobState.FAILED,
+        JobState.CANCELLED,
+        JobState.TIMEOUT,
+        JobState.OOM,
+        JobState.NODE_LOST,
+        JobState.PREEMPTED,
+        JobState.DEADLINE,
+    }
+)
+WAITING = frozenset({JobState.HELD, JobState.QUEUED})
+LIVE = frozenset({JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING, JobState.COMPLETING})
+"""States in which a job may hold devices."""
+
+
+class CancelMode(StrEnum):
+    """How much a job is wished gone. Monotone: none < graceful < force; a weaker wish never undoes a stronger one."""
+
+    NONE = "none"
+    GRACEFUL = "graceful"
+    FORCE = "force"
+
+
+class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended: the first failing task by time, then rank. `exit_code` is 128 + signal for a killed one."""
+
+    exit_code: int
+    signal: int | None = None
+    node: str | None = None
+    task: int | None = None
+    by: str | None = None
+    message: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt used, summed over its allocations."""
+
+    cpu_ms: int = 0
+    memory_bytes_max: int = 0
+    gpu_busy_ms: int = 0
+    gpu_memory_bytes_max: int = 0
+
+
+class ArrayPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's place in an array: `array` is the number of its parent; shown as `12_3`."""
+
+    array: int
+    array_id: str
+    index: int
+    count: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A spec with its status. `version` is the store version at which this record was last written (0: never).
+
+    An array is one parent job (state derived from its elements, never placed; `spec.array` is set) and one job per index
+    (`array` is set, `spec.array` is None).
+    """
+
+    id: str
+    number: int
+    project: str
+    owner: str
+    spec: JobSpec
+    queue: str
+    state: JobState
+    reason: Reason | None = None
+    attempt: int = 0
+    """Number of the current or last attempt; 0 before the first. The fencing token."""
+    retries: int = 0
+    """Tries used up against `spec.retry.limit`."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that failed to prepare this job; not placed there again until the list would leave no node."""
+    not_before_ms: int = 0
+    priority: int = 0
+    """The one in force; `spec.priority` is the one asked for."""
+    time_limit_ms: int | None = None
+    cancel: CancelMode = CancelMode.NONE
+    cancel_reason: str = ""
+    requeue: bool = False
+    """A requeue was asked for; when the attempt has ended, the job is queued again."""
+    outcome: JobEnd | None = None
+    """Set by the first failing task (or the last success) while others are still stopping; becomes the end."""
+    ending: JobState | None = None
+    """The end state (or QUEUED for another try) this attempt is on its way to, while COMPLETING, CANCELLING or PREEMPTING."""
+    generation: int = 1
+    observed_generation: int = 0
+    array: ArrayPlace | None = None
+    created_ms: int
+    queued_ms: int
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    usage: Usage = Usage()
+    version: int = 0
+
+    @property
+    def address(self) -> str:
+        """What people type and see: `12`, or `12_3` for element 3 of array 12."""
+        return f"{self.array.array}_{self.array.index}" if self.array else str(self.number)
+
+    @property
+    def is_array(self) -> bool:
+        """True for the parent of an array."""
+        return self.spec.array is not None

@@ -1,0 +1,89 @@
+"""The judgement on one picture: decisions, a reason per job looked at, counters. No clocks, no new ids."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.model.reason import Reason
+
+
+class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's part of a placed gang, in node-rank order within the Place."""
+
+    node: str
+    group: str = ""
+    devices: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class _Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    job: str
+
+
+class Place(_Decision, frozen=True, kw_only=True, tag="place"):
+    """Start this gang here."""
+
+    members: tuple[PlacedMember, ...]
+    gpu_model: str = ""
+    domain: str | None = None
+    """The topology domain it lies in, as level=name, when one was asked for."""
+    borrowed: bool = False
+
+
+class Reserve(_Decision, frozen=True, kw_only=True, tag="reserve"):
+    """This room is kept for the job until `start_ms`."""
+
+    members: tuple[PlacedMember, ...]
+    start_ms: int
+
+
+class Evict(_Decision, frozen=True, kw_only=True, tag="evict"):
+    """Stop this running gang in favour of `beneficiary`."""
+
+    beneficiary: str
+    reason: Reason
+    graceful: bool = True
+
+
+class Resize(_Decision, frozen=True, kw_only=True, tag="resize"):
+    """Change an elastic gang to these members."""
+
+    members: tuple[PlacedMember, ...]
+
+
+class Move(_Decision, frozen=True, kw_only=True, tag="move"):
+    """Stop and start again at another place, to free a shape somebody waits for."""
+
+    members: tuple[PlacedMember, ...]
+    beneficiary: str
+
+
+class Delegate(_Decision, frozen=True, kw_only=True, tag="delegate"):
+    """Let a backend with a scheduler of its own decide."""
+
+    backend: str
+
+
+class Wait(_Decision, frozen=True, kw_only=True, tag="wait"):
+    """Not now, and this is why."""
+
+    reason: Reason
+
+
+Decision = Place | Reserve | Evict | Resize | Move | Delegate | Wait
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    `decisions` in the order in which they were taken; each job has at most one.
+
+    `version` is that of the picture. `waits` has one shared Reason per (queue, shape) in place of a Wait per job; `scheduling.explain`
+    makes the answer for one job from it.
+    """
+
+    version: int
+    decisions: tuple[Decision, ...] = ()
+    counters: dict[str, int] = {}
+    next_at_ms: int | None = None
+    """When time alone could change the plan (a begin time, a back-off), if ever."""

@@ -1,0 +1,276 @@
+"""
+Messages between agents and the control plane, and the few answers of the API that are no records.
+
+Agents only dial out: one long poll for commands (`after=seq`), one upload for reports, log bytes and samples (MessagePack, since
+logs are raw bytes). The upload is also the lease renewal.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.model.command import CommandRow
+from shoal.model.event import EventRow, Report
+from shoal.model.job import CancelMode, Job, JobSpec
+from shoal.model.node import Node, NodeFacts
+from shoal.model.reason import Reason
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """First contact, with the join token: gives the node its own token."""
+
+    name: str
+    facts: NodeFacts
+    pool: str = "default"
+    topology: tuple[tuple[str, str], ...] = ()
+    labels: dict[str, str] = {}
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    node: Node
+    token: str
+    store_id: str
+    """Identity of the installation; an agent never obeys another one's kill orders."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """An allocation that an agent finds on its node when it starts."""
+
+    allocation: str
+    job: str
+    attempt: int
+    state: str
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True):
+    """Every start of an agent: what the machine is, and what it holds: keep or kill?"""
+
+    facts: NodeFacts
+    store_id: str
+    held: tuple[Held, ...] = ()
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    store_id: str
+    keep: tuple[str, ...]
+    kill: tuple[str, ...]
+    lease: LeaseTerms
+
+
+class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of rule 3; `lifecycle.lease` ties them together, agents are told, nothing is configured twice."""
+
+    renew_every_ms: int = 10_000
+    ttl_ms: int = 30_000
+    kill_bound_ms: int = 60_000
+    skew_ms: int = 5_000
+    start_deadline_ms: int = 120_000
+    """A gang must be prepared within this time."""
+
+
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one task's output from `offset` on."""
+
+    job: str
+    attempt: int
+    rank: int
+    offset: int
+    data: bytes
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at what an allocation uses. `gpus` is (uuid, utilisation 0..100, memory bytes)."""
+
+    allocation: str
+    job: str
+    at_ms: int
+    cpu_ms: int
+    """CPU time since start."""
+    memory_bytes: int
+    processes: int = 0
+    gpus: tuple[tuple[str, int, int], ...] = ()
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """`reports` carry rising numbers from `first_seq`; the reply confirms through which they are recorded for good."""
+
+    epoch: int
+    boot_id: str
+    first_seq: int = 0
+    reports: tuple[Report, ...] = ()
+    logs: tuple[LogChunk, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    dirty: tuple[str, ...] = ()
+    """Devices whose processes are not gone although nothing should run there."""
+    broken: tuple[tuple[str, Reason], ...] = ()
+
+
+class UploadReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`log_offsets` has, per (job, attempt, rank) sent, the bytes that the log store now has: the place to send from next."""
+
+    recorded: int
+    """Reports up to this seq (exclusive of the next) are durable; the agent may forget them."""
+    log_offsets: tuple[tuple[str, int, int, int], ...] = ()
+    forget: tuple[str, ...] = ()
+    """Allocations recorded as ended: their directories may go."""
+    kill: tuple[str, ...] = ()
+    """Allocations that are not this node's to run."""
+
+
+class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run beside a task, inside its control group; an empty `command` attaches to an interactive job's terminal."""
+
+    command: tuple[str, ...] = ()
+    tty: bool = False
+    rows: int = 24
+    columns: int = 80
+    rank: int = 0
+    env: dict[str, str] = {}
+
+
+class ExecSession(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's call to dial out and serve one `ExecRequest`. Lives in memory only: a lost one is asked for again by its user."""
+
+    session: str
+    allocation: str
+    request: ExecRequest
+
+
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[CommandRow, ...] = ()
+    execs: tuple[ExecSession, ...] = ()
+    last: int = 0
+    """`after` for the next poll; also confirms every row up to it."""
+
+
+class JobPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may change on a job that exists; absent fields stay."""
+
+    priority: int | None = None
+    time: str | None = None
+    queue: str | None = None
+
+
+class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    mode: CancelMode = CancelMode.GRACEFUL
+    grace: str | None = None
+    reason: str = ""
+
+
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key: str
+    spec: JobSpec
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several creates in one request, each with a key and an answer of its own."""
+
+    items: tuple[BatchItem, ...]
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`job`, or the problem (RFC 9457 fields) that this item met."""
+
+    job: Job | None = None
+    replayed: bool = False
+    problem: dict[str, object] | None = None
+
+
+class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    attempt: int
+    bytes: int
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[Job, ...]
+    next: str | None = None
+    """Opaque cursor; absent at the end."""
+    resource_version: int = 0
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[EventRow, ...]
+    resource_version: int = 0
+
+
+class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as people see it: its state follows from allocations and reports, and is stored nowhere."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    state: str
+    job: str | None = None
+    job_id: str | None = None
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node with what is on it."""
+
+    node: Node
+    devices: tuple[DeviceView, ...] = ()
+    cpu_milli_free: int = 0
+    memory_bytes_free: int = 0
+    jobs: tuple[str, ...] = ()
+    last_seen_ms: int | None = None
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue with its numbers, per resource (see `model.queue`)."""
+
+    name: str
+    parent: str | None
+    spec: object
+    used: dict[str, int] = {}
+    available: dict[str, int] = {}
+    borrowed: dict[str, int] = {}
+    pending_jobs: int = 0
+    running_jobs: int = 0
+    pending_gpus: int = 0
+    version: int = 0
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """`shoal status`: the job, where it is, what it uses, why it waits."""
+
+    job: Job
+    places: tuple[tuple[str, int, tuple[str, ...], str], ...] = ()
+    """(node, node rank, device uuids, allocation state) of the current attempt."""
+    samples: tuple[Sample, ...] = ()
+    why: Explanation | None = None
+    elements: dict[str, int] = {}
+    """Of an array: how many elements are in each state."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`shoal why`: the state in one sentence, every reason with numbers, the place in the queue, what would help."""
+
+    job: str
+    state: str
+    headline: str
+    reasons: tuple[Reason, ...] = ()
+    position: int | None = None
+    """1 is next in its queue."""
+    queue: str = ""
+    ahead: tuple[str, ...] = ()
+    """The jobs before it, by address, at most HOLDERS_SHOWN_MAX."""
+    hints: tuple[str, ...] = ()
+    earliest_start_ms: int | None = None
+    as_of_ms: int = 0
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """`/v1/meta`: what this server is and can."""
+
+    version: str
+    api: str = "v1"
+    store_id: str = ""
+    store: str = "sqlite"
+    features: tuple[str, ...] = ()
+    limits: dict[str, int] = {}
+    ready: bool = True
+    nodes: int = 0
+    now_ms: int = 0

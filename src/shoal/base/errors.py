@@ -4,10 +4,17 @@ The error tree: what went wrong, told by who can do something about it.
     ShoalError
     |-- RequestError          the caller can fix it
     |   |-- Malformed             cannot be read at all                              400
+    |   |   `-- PageTokenMismatch     a cursor came with other filters               400
     |   |-- Unauthenticated       no token, or one that does not hold                401
     |   |-- Forbidden             the token lacks a permission (named)               403
     |   |-- NotFound              no such thing, or not yours to see                 404
+    |   |-- WrongMethod           the path exists, not with this method              405
+    |   |-- Expired               was there and is gone for good                     410
+    |   |   |-- PageTokenExpired      list again from the start
+    |   |   `-- VersionExpired        a watch starts before what is kept
     |   |-- TooLarge              over a size limit (named, with the actual size)    413
+    |   |-- WrongMedia            a body of another media type than is read here     415
+    |   |-- PreconditionNeeded    a change that must name the version it was made on 428
     |   `-- Invalid               readable, but breaks a rule; has `faults`          422
     |-- Conflict              the world moved, or is not in the state asked for      409
     |   |-- VersionConflict       a record changed since it was read                 412
@@ -72,8 +79,36 @@ class NotFound(RequestError):
     code = "not-found"
 
 
+class PageTokenMismatch(Malformed):
+    code = "page-token-mismatch"
+
+
+class WrongMethod(RequestError):
+    code = "method-not-allowed"
+
+
+class Expired(RequestError):
+    code = "expired"
+
+
+class PageTokenExpired(Expired):
+    code = "page-token-expired"
+
+
+class VersionExpired(Expired):
+    code = "resource-version-expired"
+
+
 class TooLarge(RequestError):
     code = "too-large"
+
+
+class WrongMedia(RequestError):
+    code = "unsupported-media-type"
+
+
+class PreconditionNeeded(RequestError):
+    code = "precondition-required"
 
 
 class Invalid(RequestError):

@@ -55,6 +55,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     attempt: int
     node: str
+    backend: str = "agents"
+    """The node's, so that commands find their way without the node's record."""
     node_rank: int
     group: str = ""
     group_rank: int = 0

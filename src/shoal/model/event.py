@@ -43,6 +43,8 @@ class JobUpdated(_Event, frozen=True, kw_only=True, tag="job.updated"):
 class CancelRequested(_Event, frozen=True, kw_only=True, tag="job.cancel-requested"):
     mode: CancelMode
     reason: str = ""
+    grace_ms: int | None = None
+    """In place of the job's own `stop.grace`."""
 
 
 class RequeueRequested(_Event, frozen=True, kw_only=True, tag="job.requeue-requested"):
@@ -99,6 +101,8 @@ class TaskExited(_Event, frozen=True, kw_only=True, tag="task.exited"):
     signal: int | None = None
     oom: bool = False
     at_ms: int = 0
+    stopped: bool | None = None
+    """The stop ladder had reached the task before it ended, so its exit answers the stop and not its work; None: not known."""
 
 
 class AllocationReleased(_Event, frozen=True, kw_only=True, tag="allocation.released"):

@@ -215,6 +215,8 @@ class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
     task: int | None = None
     by: str | None = None
     message: str = ""
+    at_ms: int = 0
+    """When that task ended, by its node's clock: what "first" is judged by."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,6 +257,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the current or last attempt; 0 before the first. The fencing token."""
     retries: int = 0
     """Tries used up against `spec.retry.limit`."""
+    start_failures: int = 0
+    """Attempts in a row that were given up before they ran; each makes the wait before the next one longer."""
     avoid: tuple[str, ...] = ()
     """Nodes that failed to prepare this job; not placed there again until the list would leave no node."""
     not_before_ms: int = 0
@@ -263,6 +267,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_ms: int | None = None
     cancel: CancelMode = CancelMode.NONE
     cancel_reason: str = ""
+    cancel_by: str = ""
+    """Who asked for the strongest cancel so far; becomes `outcome.by`."""
     requeue: bool = False
     """A requeue was asked for; when the attempt has ended, the job is queued again."""
     outcome: JobEnd | None = None

@@ -29,6 +29,8 @@ class Place(_Decision, frozen=True, kw_only=True, tag="place"):
     domain: str | None = None
     """The topology domain it lies in, as level=name, when one was asked for."""
     borrowed: bool = False
+    alternative: int | None = None
+    """Which entry of the job's `any_of` or `ordered` this is."""
 
 
 class Reserve(_Decision, frozen=True, kw_only=True, tag="reserve"):

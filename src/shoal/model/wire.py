@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.model.access import Role
 from shoal.model.command import CommandRow
 from shoal.model.event import EventRow, Report
 from shoal.model.job import CancelMode, Job, JobSpec
@@ -274,3 +275,86 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = True
     nodes: int = 0
     now_ms: int = 0
+
+
+class NodeAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a node is cordoned, drained or brought back; shown to everybody who waits for it."""
+
+    reason: str = ""
+
+
+class JobAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a job is held, released or requeued."""
+
+    reason: str = ""
+
+
+class TokenAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to be made. `life` is a duration (`30d`); without it the token holds until it is revoked."""
+
+    principal: str
+    role: Role = "member"
+    project: str | None = None
+    unix_user: str | None = None
+    note: str = ""
+    life: str | None = None
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as people may see it: everything but its hash."""
+
+    id: str
+    principal: str
+    role: Role
+    project: str | None = None
+    unix_user: str | None = None
+    note: str = ""
+    created_ms: int = 0
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+class TokenMade(msgspec.Struct, frozen=True, kw_only=True):
+    """The only time that a token's text is told."""
+
+    token: TokenView
+    text: str
+
+
+class SecretValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A secret on its way in. Bytes (base64 in JSON): a key file is no text."""
+
+    value: bytes
+
+    def __repr__(self) -> str:
+        return "SecretValue(...)"
+
+
+class SecretView(msgspec.Struct, frozen=True, kw_only=True):
+    """That a secret is there. Its value is never read back by people."""
+
+    name: str
+    project: str
+    created_ms: int = 0
+    version: int = 0
+
+
+class OpenedSecrets(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node gets for an allocation that it holds: file name under $SHOAL_SECRETS -> value (base64 in JSON)."""
+
+    files: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenedSecrets({len(self.files)} files)"
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """`/healthz`: is the server able to do its work. `faults` says what is wrong in words."""
+
+    ok: bool = True
+    faults: tuple[str, ...] = ()
+    watchers: int = 0
+    plane_steps: int = 0
+    """Rounds of the plane's steps since start."""
+    plane_idle_ms: int = 0
+    """Since the last round ended."""

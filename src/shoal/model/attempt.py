@@ -77,6 +77,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     released_ms: int | None = None
     stop_sent: str = ""
     """The strongest stop already sent: a CancelMode value, or empty."""
+    stuck: tuple[int, ...] = ()
+    """Processes that outlived the kill (uninterruptible): time alone never fences this allocation."""
     usage: Usage = Usage()
     version: int = 0
 

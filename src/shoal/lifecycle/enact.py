@@ -1,0 +1,130 @@
+"""
+Carries a plan's decision into records and commands: the step from "should" to "is to be".
+
+`enact_place` raises the attempt's number in the same ChangeSet that claims the devices, so that the number is a fencing token: whatever
+an older attempt's member says or does from then on is told apart. The job goes in with the version it was read at; if anything has
+happened to it since, the store refuses the whole set and nothing is half-placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from shoal.base.errors import Conflict, InvariantViolated
+from shoal.lifecycle.gang import member_of
+from shoal.lifecycle.job import advance_job
+from shoal.lifecycle.layout import chosen, layout, ranked, task_places
+from shoal.lifecycle.states import JOB, OfJob
+from shoal.lifecycle.turn import job_row
+from shoal.model.attempt import Allocation, Attempt
+from shoal.model.change import ChangeSet
+from shoal.model.command import CommandRow, Member, Prepare
+from shoal.model.event import JobEvicted, JobPlaced
+from shoal.model.job import Job
+from shoal.model.node import Node
+from shoal.model.plan import Evict, Place
+from shoal.model.reason import Reason, ReasonCode
+from shoal.model.snapshot import Picture
+from shoal.model.wire import LeaseTerms
+
+
+def enact_place(
+    place: Place, job: Job, nodes: Mapping[str, Node], now_ms: int, terms: LeaseTerms, unix_user: str | None = None
+) -> ChangeSet:
+    """
+    The ChangeSet that starts a gang where the plan put it: job STARTING with the next attempt, claims, a Prepare to each node.
+
+    `unix_user` is the one that the owner is mapped to; the job's own `user` wins. One Prepare carries all members: the whole set is
+    quadratic in the gang's nodes, 1,000 of them are about 100 MB of JSON at 100 bytes each.
+    Raises: Conflict if the job is not QUEUED any more or a node is gone.
+    """
+    state = JOB.asked(OfJob.PLACE, job.state, job.address)
+    missing = [m.node for m in place.members if m.node not in nodes]
+    if missing:
+        raise Conflict(f"job {job.address} was placed on {', '.join(missing)}, which is gone")
+    number = job.attempt + 1
+    claims = _claims(place, job, nodes, number, now_ms)
+    attempt = Attempt(
+        id=f"{job.id}.{number}",
+        job=job.id,
+        number=number,
+        members=tuple(claim.id for claim in claims),
+        prepare_by_ms=now_ms + terms.start_deadline_ms,
+    )
+    message = f"preparing on {len(claims)} nodes"
+    preparing = Reason(code=ReasonCode.PREPARING, message=message, since_ms=now_ms, until_ms=attempt.prepare_by_ms)
+    started = replace(job, state=state, attempt=number, reason=preparing, started_ms=None, ending=None, outcome=None)
+    gpus = sum(len(claim.devices) for claim in claims)
+    placed = JobPlaced(attempt=number, nodes=tuple(claim.node for claim in claims), gpus=gpus)
+    return ChangeSet(
+        put=(started, attempt, *claims),
+        events=(job_row(job, placed, now_ms, "shoal"),),
+        commands=_prepares(started, claims, job.spec.user or unix_user),
+    )
+
+
+def _claims(place: Place, job: Job, nodes: Mapping[str, Node], number: int, now_ms: int) -> tuple[Allocation, ...]:
+    groups = {group.name: group for group in layout(job.spec, chosen(job.spec, place))}
+    claims: list[Allocation] = []
+    rank, group_ranks = 0, dict.fromkeys(groups, 0)
+    for node_rank, member in enumerate(place.members):
+        if member.group not in groups:
+            raise InvariantViolated(f"job {job.address}: placed group {member.group!r} is none of {sorted(groups)}")
+        tasks = groups[member.group].tasks_per_node
+        claims.append(
+            Allocation(
+                id=f"{job.id}.{number}.{node_rank}",
+                job=job.id,
+                job_number=job.number,
+                project=job.project,
+                queue=job.queue,
+                attempt=number,
+                node=member.node,
+                backend=nodes[member.node].backend,
+                node_rank=node_rank,
+                group=member.group,
+                group_rank=group_ranks[member.group],
+                devices=member.devices,
+                gpu_model=place.gpu_model,
+                cpu_milli=member.cpu_milli,
+                memory_bytes=member.memory_bytes,
+                tasks=task_places(rank, tasks, member.devices),
+                claimed_ms=now_ms,
+            )
+        )
+        rank += tasks
+        group_ranks[member.group] += 1
+    return tuple(claims)
+
+
+def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None) -> tuple[CommandRow, ...]:
+    members: tuple[Member, ...] = tuple(member_of(claim) for claim in claims)
+    world_size = sum(len(claim.tasks) for claim in claims)
+    spec = ranked(job.spec)
+    rows = []
+    for claim in claims:
+        body = Prepare(
+            allocation=claim.id,
+            job=job.id,
+            attempt=job.attempt,
+            claim=claim,
+            spec=spec,
+            address=job.address,
+            owner=job.owner,
+            unix_user=unix_user,
+            members=members,
+            world_size=world_size,
+            array_index=job.array.index if job.array else None,
+            array_count=job.array.count if job.array else None,
+            restarts=job.attempt - 1,
+            commit_at_once=len(claims) == 1,
+        )
+        rows.append(CommandRow(node=claim.node, backend=claim.backend, body=body))
+    return tuple(rows)
+
+
+def enact_evict(evict: Evict, picture: Picture, now_ms: int, terms: LeaseTerms) -> ChangeSet:
+    """The ChangeSet that tells a running gang to give its room to another; empty if it is on its way out already."""
+    return advance_job(picture, JobEvicted(attempt=picture.job.attempt, reason=evict.reason), now_ms, terms)

@@ -1,0 +1,150 @@
+"""
+`Turn`: what one event leads to, while it is being worked out. Handlers in `job`, `gang` and `ending` move it; nobody else sees it.
+
+It starts from a picture and ends as a `ChangeSet` with only the records that differ. So an event that says nothing new comes out
+empty, whatever a handler tried: acting twice equals acting once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from shoal.base.errors import InvariantViolated
+from shoal.lifecycle.states import ALLOCATION, JOB, OfAllocation, OfJob
+from shoal.model.attempt import HOLDING, Allocation, AllocationState, Attempt
+from shoal.model.change import ChangeSet
+from shoal.model.command import Command, CommandRow, Stop
+from shoal.model.event import Event, EventRow
+from shoal.model.job import CancelMode, Job, JobState, Usage
+from shoal.model.snapshot import Picture
+
+STRENGTH = {"": 0, CancelMode.NONE: 0, CancelMode.GRACEFUL: 1, CancelMode.FORCE: 2}
+"""Wishes and stops in rising order; a weaker one never follows a stronger one."""
+
+
+class Turn:
+    """See module. `members` is by allocation id, in node-rank order."""
+
+    __slots__ = ("_before", "_commands", "_events", "attempt", "by", "job", "members", "now_ms")
+
+    def __init__(self, picture: Picture, now_ms: int, by: str) -> None:
+        self._before = picture
+        self._events: list[EventRow] = []
+        self._commands: list[CommandRow] = []
+        self.job: Job = picture.job
+        self.attempt: Attempt | None = picture.attempt
+        self.members = {a.id: a for a in sorted(picture.allocations, key=lambda a: a.node_rank)}
+        self.now_ms = now_ms
+        self.by = by
+
+    # --- records ---------------------------------------------------------------------------------------------------------
+    def set_job(self, **fields: Any) -> None:
+        self.job = replace(self.job, **fields)
+
+    def set_attempt(self, **fields: Any) -> None:
+        assert self.attempt is not None
+        self.attempt = replace(self.attempt, **fields)
+
+    def set_member(self, member: Allocation, **fields: Any) -> Allocation:
+        """The member with these fields; given back, since records are frozen and the caller's copy is old now."""
+        self.members[member.id] = replace(member, **fields)
+        return self.members[member.id]
+
+    def move_job(self, trigger: OfJob, **fields: Any) -> bool:
+        """Moves the job and sets `fields` if the table has this transition; False and nothing done if not."""
+        after = JOB.reported(trigger, self.job.state)
+        if after is None:
+            return False
+        self.set_job(state=after, **fields)
+        return True
+
+    def must_move_job(self, trigger: OfJob, **fields: Any) -> None:
+        """As `move_job`, where the caller has made sure that the table has it."""
+        state = self.job.state
+        if not self.move_job(trigger, **fields):
+            raise InvariantViolated(f"job {self.job.address} is {state}: the table has no '{trigger}' there")
+
+    def move_member(self, member: Allocation, trigger: OfAllocation, **fields: Any) -> bool:
+        """Moves the member and sets `fields` if the table has this transition; False and nothing done if not."""
+        after = ALLOCATION.reported(trigger, member.state)
+        if after is None:
+            return False
+        self.set_member(member, state=after, **fields)
+        return True
+
+    # --- what goes out ---------------------------------------------------------------------------------------------------
+    def say(self, event: Event) -> None:
+        """Puts `event` on the job's log."""
+        self._events.append(job_row(self.job, event, self.now_ms, self.by))
+
+    def command(self, member: Allocation, body: Command) -> None:
+        self._commands.append(CommandRow(node=member.node, backend=member.backend, body=body))
+
+    def stop_members(self, mode: CancelMode, why: str, grace_ms: int | None = None) -> None:
+        """Sends the stop to each member that holds anything, still has something to stop, and was not sent as strong a one."""
+        for member in tuple(self.members.values()):
+            over = all(task.rank in member.exits for task in member.tasks)
+            if mode is CancelMode.FORCE or not over:
+                self.stop_member(member, mode, why, grace_ms)
+
+    def stop_member(self, member: Allocation, mode: CancelMode, why: str, grace_ms: int | None = None) -> None:
+        if member.state not in HOLDING or STRENGTH[member.stop_sent] >= STRENGTH[mode]:
+            return
+        self.move_member(member, OfAllocation.STOP, stop_sent=str(mode))
+        stop = self.job.spec.stop
+        grace_ms = 0 if mode is CancelMode.FORCE else stop.grace.ms if grace_ms is None else grace_ms
+        ids = {"allocation": member.id, "job": member.job, "attempt": member.attempt}
+        self.command(member, Stop(**ids, mode=mode, signal=stop.signal, grace_ms=grace_ms, why=why))  # type: ignore[arg-type]
+
+    # --- questions -------------------------------------------------------------------------------------------------------
+    @property
+    def drained(self) -> bool:
+        """True when no member holds anything any more."""
+        return not any(member.state in HOLDING for member in self.members.values())
+
+    @property
+    def all_exited_zero(self) -> bool:
+        return all(exited_zero(member) for member in self.members.values())
+
+    @property
+    def about_to_run(self) -> bool:
+        """True while nothing has decided the attempt yet."""
+        return self.job.state in (JobState.STARTING, JobState.RUNNING)
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
+    def changes(self) -> ChangeSet:
+        """Only what differs from the picture; events and commands only if something does."""
+        before: dict[str, Any] = {a.id: a for a in self._before.allocations}
+        put: list[Any] = [] if self.job == self._before.job else [self.job]
+        if self.attempt is not None and self.attempt != self._before.attempt:
+            put.append(self.attempt)
+        put.extend(member for member in self.members.values() if member != before[member.id])
+        if not put:
+            return ChangeSet()
+        return ChangeSet(put=tuple(put), events=tuple(self._events), commands=tuple(self._commands))
+
+
+def exited_zero(member: Allocation) -> bool:
+    """True when every task of the member ended with exit code 0."""
+    return all(member.exits.get(task.rank) == 0 for task in member.tasks)
+
+
+def has_started(member: Allocation) -> bool:
+    return member.started_ms is not None or member.state is AllocationState.STARTED
+
+
+def job_row(job: Job, event: Event, now_ms: int, by: str) -> EventRow:
+    """The log row of an event of a job."""
+    return EventRow(kind="job", subject=job.id, project=job.project, at_ms=now_ms, body=event, actor=by)
+
+
+def summed(first: Usage, second: Usage) -> Usage:
+    """Times add up; peaks of members on different nodes are a peak of one of them."""
+    return Usage(
+        cpu_ms=first.cpu_ms + second.cpu_ms,
+        memory_bytes_max=max(first.memory_bytes_max, second.memory_bytes_max),
+        gpu_busy_ms=first.gpu_busy_ms + second.gpu_busy_ms,
+        gpu_memory_bytes_max=max(first.gpu_memory_bytes_max, second.gpu_memory_bytes_max),
+    )

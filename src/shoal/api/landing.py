@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,10 +41,8 @@ class Landing:
         if not self._woken:
             # Setting the flag before the call keeps a wake-up from being lost: _drain clears it before it looks.
             self._woken = True
-            try:
+            with suppress(RuntimeError):  # The loop is closed: the server has gone, and with it everybody who waited.
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:
-                pass  # The loop is closed: the server has gone, and with it everybody who waited.
 
     def _drain(self) -> None:
         self._woken = False

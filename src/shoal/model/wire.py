@@ -7,6 +7,8 @@ logs are raw bytes). The upload is also the lease renewal.
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from shoal.model.access import Role
@@ -136,6 +138,31 @@ class ExecSession(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     allocation: str
     request: ExecRequest
+
+
+class ExecStream(IntEnum):
+    """The first byte of each binary message of a terminal; the rest is its data."""
+
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    RESIZE = 3
+    """`ExecResize` as JSON, from the user."""
+    EXIT = 4
+    """`ExecExit` as JSON, from the agent; the last message."""
+    STDIN_END = 5
+
+
+class ExecResize(msgspec.Struct, frozen=True, kw_only=True):
+    rows: int
+    columns: int
+
+
+class ExecExit(msgspec.Struct, frozen=True, kw_only=True):
+    """`message` says why a command did not start."""
+
+    exit_code: int
+    message: str = ""
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):

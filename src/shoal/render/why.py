@@ -1,0 +1,95 @@
+"""`shoal why`: one explanation on one screen - the state, each reason with its numbers, the place in line, what would help."""
+
+from __future__ import annotations
+
+from shoal.model.reason import Holder, Reason
+from shoal.model.wire import Explanation
+from shoal.render.amounts import bytes_text, thousandths_text
+from shoal.render.look import Look, clean, wrap
+
+_REASONS_SHOWN_MAX = 5
+_HOLDERS_SHOWN_MAX = 4
+_NAMES_SHOWN_MAX = 8
+
+
+def explanation_screen(why: Explanation, look: Look) -> list[str]:
+    """The whole answer, for a terminal of 24 lines where the reasons are few."""
+    colour = "green" if why.state in ("RUNNING", "SUCCEEDED") else "yellow"
+    lines = [f"Job {look.paint(clean(why.job), 'bold')} is {look.paint(clean(why.state), colour)}"]
+    lines += wrap(why.headline, look, "  ", "  ")
+    for reason in why.reasons[:_REASONS_SHOWN_MAX]:
+        lines += ["", *_reason(reason, why, look)]
+    if len(why.reasons) > _REASONS_SHOWN_MAX:
+        lines.append(f"  ... and {len(why.reasons) - _REASONS_SHOWN_MAX} more reasons (--json shows all)")
+    return lines + _standing(why, look) + _hints(why, look)
+
+
+def _reason(reason: Reason, why: Explanation, look: Look) -> list[str]:
+    bullet = look.pick("•", "*")
+    since = f" (for {look.since(reason.since_ms)})" if reason.since_ms else ""
+    said = "" if reason.message == why.headline else reason.message
+    lines = wrap(f"{said}{since}", look, "    ", f"  {bullet} {look.paint(str(reason.code), 'cyan')}: ")
+    numbers = reason_numbers(reason)
+    if numbers:
+        lines += wrap(", ".join(numbers), look, "      ", "      ")
+    if reason.holders:
+        lines += wrap("held by " + "; ".join(_holder(holder) for holder in reason.holders[:_HOLDERS_SHOWN_MAX]), look, "      ", "      ")
+    if reason.blockers:
+        lines += wrap(f"in the way: {_names(reason.blockers)}", look, "      ", "      ")
+    if reason.until_ms:
+        lines.append(f"      until {look.clock(reason.until_ms)} ({look.ago(reason.until_ms)})")
+    return lines
+
+
+def reason_numbers(reason: Reason) -> list[str]:
+    """The numbers of a reason, each with its word; those that do not apply are left out."""
+    named = f" {reason.resource}" if reason.resource else ""
+    found = [
+        ("asks for", reason.asked, named),
+        ("free", reason.free, ""),
+        ("there are", reason.capacity, " in all"),
+        ("short by", reason.quota_short_by, ""),
+    ]
+    numbers = [f"{word} {_count(reason.resource, value)}{unit}" for word, value, unit in found if value is not None]
+    if reason.nodes_asked is not None:
+        fitting = f", {reason.nodes_fitting} could take one part now" if reason.nodes_fitting is not None else ""
+        numbers.append(f"on {reason.nodes_asked} node{'s' if reason.nodes_asked != 1 else ''}{fitting}")
+    if reason.largest_domain is not None:
+        numbers.append(f"largest room: {reason.largest_domain} with {reason.largest_free or 0}")
+    return numbers
+
+
+def _count(resource: str | None, value: int) -> str:
+    if resource == "memory":
+        return bytes_text(value)
+    return thousandths_text(value) if resource == "cpu" else str(value)
+
+
+def _holder(holder: Holder) -> str:
+    who = holder.project if holder.project == holder.queue else f"{holder.project}/{holder.queue}"
+    return f"{clean(who)}: {holder.jobs} job{'s' if holder.jobs != 1 else ''}, {holder.gpus} GPU{'s' if holder.gpus != 1 else ''}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(clean(name) for name in names[:_NAMES_SHOWN_MAX])
+    return shown + (f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else "")
+
+
+def _standing(why: Explanation, look: Look) -> list[str]:
+    lines: list[str] = []
+    if why.position is not None:
+        ahead = f", after {_names(why.ahead)}" if why.ahead else ", next in line"
+        lines += wrap(
+            f"Position {why.position} in queue {why.queue}{ahead if why.position > 1 or why.ahead else ', next in line'}", look, "  ", ""
+        )
+    if why.earliest_start_ms is not None:
+        lines.append(f"Earliest start: {look.clock(why.earliest_start_ms)} ({look.ago(why.earliest_start_ms)})")
+    return ["", *lines] if lines else []
+
+
+def _hints(why: Explanation, look: Look) -> list[str]:
+    hints = list(dict.fromkeys([*why.hints, *(hint for reason in why.reasons for hint in reason.hints)]))
+    if not hints:
+        return []
+    dash = look.pick("→", "->")
+    return ["", "What would help:"] + [line for hint in hints[:_REASONS_SHOWN_MAX] for line in wrap(hint, look, "     ", f"  {dash} ")]

@@ -39,6 +39,15 @@ PRIORITY_MAX: Final = 1_000_000
 """Priorities lie in -PRIORITY_MAX..PRIORITY_MAX, so that sums never overflow 64 bits."""
 TIME_LIMIT_MS_MAX: Final = 366 * 86_400_000
 RETRIES_MAX: Final = 1_000
+GRACE_MS_MAX: Final = 86_400_000
+"""A grace holds devices that nobody can use; no checkpoint takes a day."""
+ALTERNATIVES_PER_JOB_MAX: Final = 64
+"""Each entry of any_of or ordered is a placement tried per cycle."""
+MOUNTS_PER_JOB_MAX: Final = 64
+SECRETS_PER_JOB_MAX: Final = 64
+LABELS_PER_JOB_MAX: Final = 64
+MODELS_PER_ASK_MAX: Final = 64
+"""More GPU models than are in the field at once."""
 BATCH_JOBS_MAX: Final = 1_000
 
 # --- scheduling ----------------------------------------------------------------------------------------------------------
@@ -56,6 +65,12 @@ COMMIT_GROUP_MAX: Final = 256
 """ChangeSets in one transaction: enough to amortise a sync, few enough to keep the last one's wait under some milliseconds."""
 WRITER_QUEUE_MAX: Final = 10_000
 """ChangeSets waiting for the writer; over it callers get Unavailable rather than memory growth."""
+COMMIT_ROWS_MAX: Final = 20_000
+"""Records in one transaction, unless a single ChangeSet has more: an array of 10,000 shares its commit with few others."""
+CHANGES_KEPT: Final = 50_000
+"""Versions of which the full change is kept for readers that lag; one further behind starts from a snapshot."""
+EVENT_VERSIONS_KEPT: Final = 1_000_000
+"""Versions whose events are kept: months of a busy team."""
 PAGE_ROWS_DEFAULT: Final = 50
 PAGE_ROWS_MAX: Final = 1_000
 EVENTS_PER_READ_MAX: Final = 1_000
@@ -74,3 +89,22 @@ CAS_RETRIES_MAX: Final = 16
 LOST_DEVICE_CHECK_MS: Final = 1_000
 KILL_ESCALATION_MS: Final = 60_000
 """Unkillable for so long: the node is cordoned and reported (Slurm drains at the same point, UnkillableStepTimeout)."""
+EXEC_CALLS_PER_NODE_MAX: Final = 64
+"""Calls for a terminal that wait for a node's next poll; a poll comes at least every LONG_POLL_MS_MAX."""
+
+# --- control plane -------------------------------------------------------------------------------------------------------
+ENDED_JOBS_KEPT_MAX: Final = 10_000
+"""Ended jobs kept in memory beside the live ones, so that those who wait for an end need no read of the database."""
+SAMPLES_PER_ALLOCATION_MAX: Final = 120
+"""Ten minutes at one sample in five seconds, for each live allocation."""
+TERMINALS_MAX: Final = 1_000
+"""Terminals open or being opened at once; each holds two sockets."""
+TERMINAL_WAIT_MS: Final = 60_000
+"""A terminal whose agent has not dialled by then is given up: two long polls."""
+ERRAND_JOBS_PER_STEP: Final = 256
+"""Elements of an array touched in one step when the whole array is cancelled, held or released: one commit group."""
+CHANGES_PER_READ: Final = 1_000
+NUMBERS_PER_BLOCK_MAX: Final = 256
+"""Job numbers reserved at once under load; after a restart at most so many are skipped."""
+COMMIT_WAIT_MS_MAX: Final = 30_000
+"""A step waits for its own writes so long before it gives the round up: slow disks take seconds, dead ones for ever."""

@@ -1,0 +1,115 @@
+"""Rules of what a gang asks of its nodes: counts, GPUs, CPUs, memory; of the job, each alternative and each group. Used by `spec_rules`."""
+
+from __future__ import annotations
+
+import re
+
+from shoal.base import limits
+from shoal.base.errors import Fault
+from shoal.base.units import format_memory
+from shoal.lifecycle.layout import GroupLayout, alternatives, layout, overlaid
+from shoal.model.job import GpuAsk, JobSpec, Resources
+
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def between(what: str, actual: int, low: int, high: int, pointer: str, advice: str = "") -> tuple[Fault, ...]:
+    """A fault if `actual` lies outside low..high: it names the thing, the limit, the actual value, and what to do."""
+    if low <= actual <= high:
+        return ()
+    bound = f"at least {low:,}" if actual < low else f"at most {high:,}"
+    return (Fault(f"{what} is {actual:,}; {bound} is possible{'; ' + advice if advice else ''}", pointer),)
+
+
+def check_resources(spec: JobSpec) -> tuple[Fault, ...]:
+    """Every broken rule of the job's resources, those of its alternatives and groups included."""
+    faults: list[Fault] = []
+    if spec.any_of and spec.ordered:
+        faults.append(
+            Fault("any_of and ordered exclude each other: keep ordered to take the first that fits, any_of for the best", "/ordered")
+        )
+    entries, kind = alternatives(spec), "ordered" if spec.ordered else "any_of"
+    faults += between(f"the count of {kind} entries", len(entries), 0, limits.ALTERNATIVES_PER_JOB_MAX, f"/{kind}")
+    faults += between("the count of groups", len(spec.groups), 0, limits.GROUPS_PER_JOB_MAX, "/groups", "merge groups that run the same")
+    written: list[tuple[Resources, str]] = [(spec, "")]
+    written += [(entry, f"/{kind}/{i}") for i, entry in enumerate(entries)]
+    written += [(group, f"/groups/{i}") for i, group in enumerate(spec.groups)]
+    for asked, place in written:
+        faults += _alone(asked, place)
+    return tuple(faults) if faults else _together(spec, kind)
+
+
+def _alone(asked: Resources, place: str) -> tuple[Fault, ...]:
+    """Rules of each value by itself, at the place where it was written."""
+    faults: list[Fault] = []
+    if asked.nodes is not None:
+        faults += between("nodes", asked.nodes.high, 1, limits.NODES_PER_JOB_MAX, f"{place}/nodes")
+    if asked.tasks_per_node is not None:
+        faults += between("tasks_per_node", asked.tasks_per_node, 1, limits.TASKS_PER_NODE_MAX, f"{place}/tasks_per_node")
+    if asked.cpus is not None:
+        faults += between("cpus", asked.cpus, 1, limits.CPUS_PER_NODE_MAX, f"{place}/cpus", "it counts the CPUs of one node")
+    if asked.memory is not None and not 0 < asked.memory.bytes <= limits.MEMORY_BYTES_MAX:
+        most = format_memory(limits.MEMORY_BYTES_MAX)
+        faults.append(Fault(f"memory is {asked.memory.plain()}; above 0 and at most {most} per node is possible", f"{place}/memory"))
+    if asked.gpus is not None:
+        faults += _gpus(asked.gpus, f"{place}/gpus")
+    return tuple(faults)
+
+
+def _gpus(ask: GpuAsk, place: str) -> tuple[Fault, ...]:
+    faults: list[Fault] = []
+    for name in ("mig", "share", "share_memory"):
+        if getattr(ask, name) is not None:
+            faults.append(Fault(f"gpus.{name} is not available in this version; ask for whole GPUs with gpus.count", f"{place}/{name}"))
+    faults += between(
+        "gpus.count", ask.count, 0, limits.GPUS_PER_NODE_MAX, f"{place}/count", "it counts the GPUs of one node: use more nodes"
+    )
+    if ask.count == 0 and not faults and (ask.model or ask.memory):
+        faults.append(Fault("gpus names a model or memory but asks for none: add count, for example count: 1", f"{place}/count"))
+    faults += between("the count of models", len(ask.model), 0, limits.MODELS_PER_ASK_MAX, f"{place}/model")
+    for i, model in enumerate(ask.model[: limits.MODELS_PER_ASK_MAX]):
+        if not _MODEL.fullmatch(model):
+            faults.append(Fault(f"GPU model {model[:80]!r} is no name; write it short, for example h100", f"{place}/model/{i}"))
+    if ask.memory is not None and ask.memory.least_bytes > limits.MEMORY_BYTES_MAX:
+        most = format_memory(limits.MEMORY_BYTES_MAX)
+        faults.append(
+            Fault(f"gpus.memory starts at {format_memory(ask.memory.least_bytes)}; at most {most} is possible", f"{place}/memory")
+        )
+    return tuple(faults)
+
+
+def _together(spec: JobSpec, kind: str) -> tuple[Fault, ...]:
+    """Rules of the values as they work together, once each is good alone."""
+    for index in range(len(alternatives(spec))) or (None,):
+        place = "" if index is None else f"/{kind}/{index}"
+        asked = spec if index is None else overlaid(spec, alternatives(spec)[index])
+        groups = layout(spec, index)
+        tasks = sum(group.nodes_high * group.tasks_per_node for group in groups)
+        nodes = sum(group.nodes_high for group in groups)
+        faults = [
+            *between("the job's count of nodes", nodes, 1, limits.NODES_PER_JOB_MAX, place or "/nodes"),
+            *between(
+                "the job's count of tasks", tasks, 1, limits.TASKS_PER_JOB_MAX, place or "/tasks_per_node", "use fewer tasks per node"
+            ),
+        ]
+        for i, group in enumerate(groups):
+            part = overlaid(asked, spec.groups[i]) if spec.groups else asked
+            faults += _split(group, part.gpus, f"/groups/{i}" if spec.groups else place)
+        if faults:
+            return tuple(faults)
+    return ()
+
+
+def _split(group: GroupLayout, ask: GpuAsk | None, place: str) -> tuple[Fault, ...]:
+    if ask is None:
+        return ()
+    if ask.per == "task":
+        what = f"gpus.count {ask.count} per task times tasks_per_node {group.tasks_per_node}"
+        return between(what, group.gpus, 0, limits.GPUS_PER_NODE_MAX, f"{place}/gpus/count", "use more nodes")
+    if ask.count % group.tasks_per_node:
+        message = (
+            f"gpus.count is {ask.count} and tasks_per_node is {group.tasks_per_node}: every task gets the same count of GPUs; "
+            f"use a multiple of {group.tasks_per_node}, or per: task"
+        )
+        return (Fault(message, f"{place}/gpus/count"),)
+    return ()

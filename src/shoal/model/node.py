@@ -82,6 +82,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not READY."""
     wanted: NodeState = NodeState.READY
     """What a person or a policy asked for (READY, CORDONED, DRAINING); comes back when the node is reachable again."""
+    wanted_reason: Reason | None = None
+    """Why that was asked for; `reason` again once the node is back from being away."""
     epoch: int = 0
     """Times its agent has registered; the agent's messages carry it, older ones are dropped."""
     joined_ms: int = 0

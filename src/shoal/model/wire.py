@@ -37,7 +37,11 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """An allocation that an agent finds on its node when it starts."""
+    """
+    An allocation that an agent finds on its node when it starts, or whose reports are not all confirmed yet.
+
+    `state` is the agent's word in terms of AllocationState; RELEASED: it has ended, and its reports are on their way.
+    """
 
     allocation: str
     job: str

@@ -71,13 +71,21 @@ class Reads:
             return Snapshot(
                 version=self._head(connection).version,
                 jobs=jobs,
-                attempts=self._sorted(connection, statements.ATTEMPTS_LIVE, Attempt),
+                attempts=self._attempts(connection, jobs),
                 allocations=self._sorted(connection, statements.ALLOCATIONS_HOLDING, Allocation),
                 nodes=self._sorted(connection, statements.all_bodies("node"), Node),
                 queues=self._sorted(connection, statements.all_bodies("queue"), Queue),
                 claims=self._sorted(connection, statements.all_bodies("claim"), Claim),
                 ended=self._ended(connection, jobs),
             )
+
+    def _attempts(self, connection: Connection, jobs: tuple[Job, ...]) -> tuple[Attempt, ...]:
+        """The current attempts; their ids follow from the jobs, so no index is needed."""
+        found: list[Attempt] = []
+        for ids in _chunks([f"{job.id}.{job.attempt}" for job in jobs if job.attempt]):
+            rows = self._all(connection, statements.bodies_of("attempt"), ids=self._dialect.ids(ids))
+            found += (_record(body, Attempt) for _, body in rows)
+        return tuple(sorted(found, key=_ID))
 
     def _ended(self, connection: Connection, jobs: tuple[Job, ...]) -> dict[str, JobState]:
         """End states of what live jobs depend on, by the reference as the dependency has it: an id, unless a job was stored unresolved."""

@@ -76,7 +76,7 @@ class Sqlite:
         if self.trouble(error) is Trouble.BUSY:
             return self.translate(error)
         return Refused(
-            f"the state file {self._path} cannot be opened: {error}. Its directory must exist and be writable, and it must be a Shoal database"
+            f"the state file {self._path} cannot be opened: {error}. It must be a Shoal database in a directory that you may write to"
         )
 
     def text(self, sql: str) -> str:

@@ -44,10 +44,6 @@ _ENDED_LIST = ", ".join(f"'{state.value}'" for state in sorted(ENDED))
 _LIVE_LIST = ", ".join(f"'{state.value}'" for state in JobState if state not in ENDED)
 
 JOBS_LIVE: Final = f"SELECT body FROM job WHERE state IN ({_LIVE_LIST})"  # noqa: S608 - the states are the enum's own
-ATTEMPTS_LIVE: Final = (
-    "SELECT attempt.body FROM job JOIN attempt ON attempt.job = job.id"  # noqa: S608
-    f" WHERE job.state IN ({_LIVE_LIST})"
-)
 JOB_BY_NUMBER: Final = "SELECT body FROM job WHERE number = :number AND project = :project"
 JOB_BY_ELEMENT: Final = "SELECT body FROM job WHERE array = :array AND array_index = :index AND project = :project"
 STATES_ENDED_BY_ID: Final = f"SELECT id, state FROM job WHERE id {{any}} AND state IN ({_ENDED_LIST})"  # noqa: S608

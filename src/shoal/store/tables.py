@@ -59,7 +59,7 @@ job = Table(
     ),
 )
 """Clustered by number: lists go by it, and it grows, so new rows go to the end."""
-attempt = _records("attempt", Column("job", Text, nullable=False), Index("attempt_by_job", "job"))
+attempt = _records("attempt")
 allocation = _records(
     "allocation",
     Column("node", Text, nullable=False),

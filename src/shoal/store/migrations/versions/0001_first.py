@@ -12,7 +12,7 @@ down_revision = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 COLUMNS: dict[str, list[sa.Column[Any]]] = {
-    "attempt": [sa.Column("job", sa.Text, nullable=False)],
+    "attempt": [],
     "allocation": [sa.Column("node", sa.Text, nullable=False), sa.Column("holding", sa.Integer, nullable=False)],
     "node": [],
     "queue": [],
@@ -33,7 +33,6 @@ def upgrade() -> None:
             sa.Column("body", sa.LargeBinary, nullable=False),
             *more,
         )
-    op.create_index("attempt_by_job", "attempt", ["job"])
     op.create_index("allocation_holding", "allocation", ["node"], **_where("holding = 1"))
     _tail()
 

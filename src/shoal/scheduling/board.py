@@ -1,0 +1,329 @@
+"""
+The maintained picture that a cycle judges: built from a snapshot, or moved forward by changes. Both roads give equal boards.
+
+    columns   nodes as rows: free devices, CPU, memory, topology        (`columns`, with `rooms` on top)
+    quota     the tree with what each queue holds                       (`quota`)
+    pending   jobs that only room, order, quota or time keep waiting    (`pending`)
+    gates     jobs that something else keeps waiting                    (`admit`)
+    records   the records themselves, by id: what `check` and `explain` look at
+
+The plane owns one board and moves it with every change; `cycle.schedule` tries things on it through a `Ledger` and leaves it as found.
+Cost of `apply`: what changed, times the logarithm of the queue. Nothing here knows a store, a clock or a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.model.attempt import HOLDING, Allocation
+from shoal.model.change import Change, Record
+from shoal.model.job import ENDED, LIVE, Job, JobState
+from shoal.model.node import Node
+from shoal.model.queue import Claim, Queue
+from shoal.model.snapshot import Snapshot
+from shoal.scheduling.admit import Gate, gate_of
+from shoal.scheduling.columns import Columns, Holding
+from shoal.scheduling.pending import Pending
+from shoal.scheduling.quota import Charge, QuotaTree, charge_of
+from shoal.scheduling.rooms import RoomTable
+
+
+class Board:
+    """See module. Fields are for reading; `of`, `apply`, `mark_dirty` and `learn_ended` are the only ways to move it."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cycle = 0
+        """Cycles run on it so far: tells one cycle's notes from the next one's."""
+        self.columns = Columns()
+        self.rooms = RoomTable(self.columns)
+        self.pending = Pending()
+        self.queues: dict[str, Queue] = {}
+        self.quota = QuotaTree((), {})
+        self.charged: dict[str, dict[str, int]] = {}
+        """What each queue itself holds, by resource; from allocations."""
+        self.jobs: dict[str, Job] = {}
+        self.gates: dict[str, Gate] = {}
+        """Waiting jobs that are not in `pending`, with what keeps them."""
+        self.allocations: dict[str, Allocation] = {}
+        """Those that hold room."""
+        self.claims: dict[str, Claim] = {}
+        self.held_by: dict[str, dict[str, None]] = {}
+        """Allocation ids by job."""
+        self.held_on: dict[str, dict[str, None]] = {}
+        """Allocation ids by node."""
+        self.array_live: dict[str, int] = {}
+        """Elements that started and have not ended, by array id, where the array limits them."""
+        self.ended: dict[str, JobState] = {}
+        """End states of jobs that some live job depends on."""
+        self._dependents: dict[str, dict[str, None]] = {}
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Board:
+        """The board of a snapshot."""
+        board = Board()
+        board.version = snapshot.version
+        board.ended = dict(snapshot.ended)
+        for allocation in snapshot.allocations:
+            board._put_allocation(allocation)
+        for claim in snapshot.claims:
+            board._put_claim(claim)
+        board.columns.load(snapshot.nodes)
+        board.queues = {queue.id: queue for queue in snapshot.queues}
+        board.quota = QuotaTree(board.queues.values(), board.charged)
+        board.jobs = {job.id: job for job in snapshot.jobs if job.state not in ENDED}
+        for job in board.jobs.values():
+            board._link(job)
+        board.ended = {job_id: state for job_id, state in board.ended.items() if job_id in board._dependents}
+        for job in board.jobs.values():
+            board._file(job)
+        return board
+
+    def apply(self, change: Change) -> None:
+        """Moves forward by one change of the store. One that is already in is passed over."""
+        if change.version <= self.version:
+            return
+        self.version = change.version
+        moved = _Moved()
+        for record in change.put:
+            self._put(record, moved)
+        for record in change.delete:
+            self._delete(record, moved)
+        if moved.queues:
+            self.quota = QuotaTree(self.queues.values(), self.charged)
+        for node in moved.nodes:
+            row = self.columns.row.get(node)
+            if row is not None:
+                self.columns.refresh(row)
+        for job_id in moved.jobs:
+            self._refile(job_id)
+
+    def begin_cycle(self, now_ms: int) -> None:
+        """Time moves to `now_ms`, and the tables over the columns take in what moved. Changes nothing that judgement depends on."""
+        self.cycle += 1
+        self.pending.advance(now_ms)
+        self.rooms.bring_up()
+
+    def mark_dirty(self, node: str, devices: Iterable[str]) -> None:
+        """Exactly these devices of a node are DIRTY now: processes of somebody gone are still on them. Kept beside the records."""
+        self.columns.set_dirty(node, frozenset(devices))
+
+    def unknown_dependencies(self) -> tuple[str, ...]:
+        """Ids that live jobs depend on and that are neither live nor among the ended: whoever moves the board looks them up."""
+        return tuple(sorted(job for job in self._dependents if job not in self.jobs and job not in self.ended))
+
+    def learn_ended(self, ended: dict[str, JobState]) -> None:
+        """The end states of jobs that ended before a job came that depends on them."""
+        for job_id, state in sorted(ended.items()):
+            if job_id in self._dependents and job_id not in self.jobs:
+                self.ended[job_id] = state
+                for dependent in tuple(self._dependents[job_id]):
+                    self._refile(dependent)
+
+    # --- records that come and go ------------------------------------------------------------------------------------------
+    def _put(self, record: Record, moved: _Moved) -> None:
+        if isinstance(record, Job):
+            self._put_job(record, moved)
+        elif isinstance(record, Allocation):
+            moved.nodes[record.node] = None
+            moved.jobs[record.job] = None
+            self._put_allocation(record)
+        elif isinstance(record, Node):
+            self.columns.put_node(record)
+        elif isinstance(record, Queue):
+            self.queues[record.id] = record
+            moved.queues = True
+        elif isinstance(record, Claim):
+            moved.nodes[record.node] = None
+            self._put_claim(record)
+
+    def _delete(self, record: Record, moved: _Moved) -> None:
+        if isinstance(record, Job):
+            self._drop_job(record.id, None, moved)
+        elif isinstance(record, Allocation):
+            moved.nodes[record.node] = None
+            moved.jobs[record.job] = None
+            self._drop_allocation(record.id)
+        elif isinstance(record, Node):
+            self.columns.drop_node(record.id)
+        elif isinstance(record, Queue):
+            self.queues.pop(record.id, None)
+            moved.queues = True
+        elif isinstance(record, Claim):
+            moved.nodes[record.node] = None
+            self.claims.pop(record.id, None)
+            self.columns.hold(record.node, record.id, None)
+
+    def _put_allocation(self, allocation: Allocation) -> None:
+        self._drop_allocation(allocation.id)
+        if allocation.state not in HOLDING:
+            return
+        self.allocations[allocation.id] = allocation
+        self.held_by.setdefault(allocation.job, {})[allocation.id] = None
+        self.held_on.setdefault(allocation.node, {})[allocation.id] = None
+        holding = Holding(allocation.devices, allocation.cpu_milli, allocation.memory_bytes)
+        self.columns.hold(allocation.node, allocation.id, holding)
+        self._charge(allocation.queue, charge_of_allocation(allocation), 1)
+
+    def _drop_allocation(self, allocation_id: str) -> None:
+        before = self.allocations.pop(allocation_id, None)
+        if before is None:
+            return
+        _drop_from(self.held_by, before.job, allocation_id)
+        _drop_from(self.held_on, before.node, allocation_id)
+        self.columns.hold(before.node, allocation_id, None)
+        self._charge(before.queue, charge_of_allocation(before), -1)
+
+    def _charge(self, queue: str, charge: Charge, sign: int) -> None:
+        mine = self.charged.setdefault(queue, {})
+        for resource, amount in charge:
+            mine[resource] = mine.get(resource, 0) + sign * amount
+            if not mine[resource]:
+                del mine[resource]
+        if not mine:
+            del self.charged[queue]
+        if queue in self.quota.vertices:
+            self.quota.add(queue, charge) if sign > 0 else self.quota.remove(queue, charge)
+
+    def _put_claim(self, claim: Claim) -> None:
+        self.claims[claim.id] = claim
+        self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes))
+
+    def _put_job(self, job: Job, moved: _Moved) -> None:
+        if job.state in ENDED:
+            self._drop_job(job.id, job.state, moved)
+            return
+        before = self.jobs.get(job.id)
+        if before is not None:
+            self._unlink(before, job)
+        self.jobs[job.id] = job
+        self._link(job)
+        moved.jobs[job.id] = None
+        if before is None or before.state is not job.state:
+            for dependent in self._dependents.get(job.id, ()):
+                moved.jobs[dependent] = None
+        if job.is_array and (before is None or before.spec.array != job.spec.array):
+            for element in self.jobs.values():
+                if element.array is not None and element.array.array_id == job.id:
+                    moved.jobs[element.id] = None
+
+    def _drop_job(self, job_id: str, ended: JobState | None, moved: _Moved) -> None:
+        before = self.jobs.pop(job_id, None)
+        self.pending.discard(job_id)
+        self.gates.pop(job_id, None)
+        if before is not None:
+            self._unlink(before, None)
+        dependents = self._dependents.get(job_id, {})
+        if dependents and ended is not None:
+            self.ended[job_id] = ended
+        for dependent in dependents:
+            moved.jobs[dependent] = None
+
+    def _link(self, job: Job) -> None:
+        """Counts a job among its array's running ones and among those that wait for others."""
+        if job.array is not None and job.state in LIVE:
+            array = job.array.array_id
+            self.array_live[array] = self.array_live.get(array, 0) + 1
+        for dependency in job.spec.depends_on:
+            self._dependents.setdefault(dependency.job, {})[job.id] = None
+
+    def _unlink(self, job: Job, after: Job | None) -> None:
+        """The inverse of `_link`, for a job that is gone or about to be linked again as `after`."""
+        if job.array is not None and job.state in LIVE:
+            array = job.array.array_id
+            self.array_live[array] -= 1
+            if not self.array_live[array]:
+                del self.array_live[array]
+        if after is not None and after.spec.depends_on == job.spec.depends_on:
+            return
+        for dependency in job.spec.depends_on:
+            _drop_from(self._dependents, dependency.job, job.id)
+            if dependency.job not in self._dependents:
+                self.ended.pop(dependency.job, None)
+
+    # --- who may start -----------------------------------------------------------------------------------------------------
+    def _refile(self, job_id: str) -> None:
+        self.pending.discard(job_id)
+        self.gates.pop(job_id, None)
+        job = self.jobs.get(job_id)
+        if job is not None:
+            self._file(job)
+
+    def _file(self, job: Job) -> None:
+        """Puts a waiting job where it belongs: among the pending, or at the gate that keeps it."""
+        gate = gate_of(job, self)
+        if gate is Gate.OPEN:
+            self.pending.add(job, self._limiting_array(job))
+        elif gate is not Gate.NOT_WAITING:
+            self.gates[job.id] = gate
+
+    def _limiting_array(self, job: Job) -> str:
+        return job.array.array_id if job.array is not None and self.at_once(job.array.array_id) is not None else ""
+
+    def at_once(self, array_id: str) -> int | None:
+        """How many elements of an array may run at once, where it says."""
+        parent = self.jobs.get(array_id)
+        return None if parent is None or parent.spec.array is None else parent.spec.array.at_once
+
+    # --- comparing ---------------------------------------------------------------------------------------------------------
+    def contents(self) -> dict[str, Any]:
+        """Everything that judgement depends on, as plain values that compare equal for equal boards."""
+        columns = self.columns
+        nodes = {
+            node.id: (
+                bool(columns.open[row]),
+                int(columns.free_mask[row]),
+                int(columns.healthy[row]),
+                int(columns.free_gpus[row]),
+                int(columns.cpu_free[row]),
+                int(columns.memory_free[row]),
+                columns.kinds[int(columns.kind[row])][0],
+                columns.layouts[row].devices,
+                tuple((level.name, level.labels[level.codes[row]] if level.codes[row] >= 0 else None) for level in columns.levels),
+            )
+            for row, node in enumerate(columns.nodes)
+        }
+        return {
+            "version": self.version,
+            "nodes": nodes,
+            "capacity": {resource: amount for resource, amount in sorted(columns.capacity.items()) if amount},
+            "pending": self.pending.contents(),
+            "gates": dict(sorted(self.gates.items())),
+            "jobs": dict(sorted(self.jobs.items())),
+            "allocations": dict(sorted(self.allocations.items())),
+            "claims": dict(sorted(self.claims.items())),
+            "queues": {name: self.quota.numbers(name) for name in sorted(self.quota.vertices)},
+            "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(self.charged.items())},
+            "array_live": dict(sorted(self.array_live.items())),
+            "ended": dict(sorted(self.ended.items())),
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Board) and self.contents() == other.contents()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Moved:
+    """What one change has touched and must be worked out again when all of it is in."""
+
+    __slots__ = ("jobs", "nodes", "queues")
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, None] = {}
+        self.jobs: dict[str, None] = {}
+        self.queues = False
+
+
+def charge_of_allocation(allocation: Allocation) -> Charge:
+    """What an allocation is charged to its queue."""
+    return charge_of(len(allocation.devices), allocation.gpu_model, allocation.cpu_milli, allocation.memory_bytes)
+
+
+def _drop_from(index: dict[str, dict[str, None]], key: str, value: str) -> None:
+    values = index.get(key)
+    if values is not None:
+        values.pop(value, None)
+        if not values:
+            del index[key]

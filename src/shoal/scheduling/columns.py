@@ -1,0 +1,320 @@
+"""
+Nodes as rows of NumPy columns, ascending by node id: free devices as bit masks, free CPU and memory, build, pool, topology domains.
+
+Owned by the board, which feeds it records; read by `rooms` and `place`; `take` and `give` are for the ledger alone. Rows are in the
+order of ids, so "first row" is a rule for equal scores that does not depend on who joined when.
+Two numbers tell readers what moved: `growth` rises whenever some node may take more than before (a failed shape is worth another
+try), and `touched` lists rows whose free columns moved, in order (tables built on them bring those rows up to date).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.base import limits
+from shoal.model.node import Node, NodeState
+from shoal.scheduling.devices import DevicePlace, Layout, layout_of
+
+Ints = NDArray[np.int64]
+Masks = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+
+_TOUCHED_KEPT = 65_536
+"""Rows remembered in `touched` before readers are told to start afresh (`epoch`)."""
+
+
+class Holding(NamedTuple):
+    """What one allocation or claim keeps on a node."""
+
+    devices: tuple[str, ...]
+    cpu_milli: int
+    memory_bytes: int
+
+
+class Level(NamedTuple):
+    """One level of the topology: per row the domain's code (-1: the node does not say), per code its label `rack=a3`."""
+
+    name: str
+    codes: NDArray[np.int32]
+    labels: tuple[str, ...]
+
+
+class Columns:
+    """See module."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.layouts: list[Layout] = []
+        self.row: dict[str, int] = {}
+        self.kinds: list[tuple[str, Layout]] = []
+        """Distinct (pool, layout); `kind` holds indexes into it. Grows only."""
+        self.kind = np.zeros(0, np.int32)
+        self.open = np.zeros(0, np.bool_)
+        self.free_mask: Masks = np.zeros(0, np.uint64)
+        self.free_gpus: Ints = np.zeros(0, np.int64)
+        self.cpu_free: Ints = np.zeros(0, np.int64)
+        self.memory_free: Ints = np.zeros(0, np.int64)
+        self.healthy: Masks = np.zeros(0, np.uint64)
+        """Devices that are not broken, held or not."""
+        self.growth = 0
+        self.epoch = 0
+        """Rises when rows have moved or `touched` was cut: derived tables are void."""
+        self.touched: list[int] = []
+        self.last_gift = 0
+        """Length of `touched` when room last came back anywhere: a table as new as that holds upper bounds."""
+        self.capacity: dict[str, int] = {}
+        """Per resource, what READY nodes have: what shares are shares of."""
+        self._holdings: dict[str, dict[str, Holding]] = {}
+        self._dirty: dict[str, frozenset[str]] = {}
+        self._bits: list[dict[str, int]] = []
+        self._kind_codes: dict[tuple[str, Layout], int] = {}
+        self._layouts_known: dict[tuple[DevicePlace, ...], Layout] = {}
+        self._levels: tuple[Level, ...] | None = None
+        self._models: tuple[str, ...] | None = None
+        self._scopes: tuple[Level, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # --- facts that rarely change ------------------------------------------------------------------------------------------
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """From the widest level to the narrowest, as the nodes' own paths order them."""
+        if self._levels is None:
+            self._levels = _levels_of(self.nodes)
+        return self._levels
+
+    @property
+    def scopes(self) -> tuple[Level, ...]:
+        """Where a gang may be together, widest first: its pool (which it never leaves), then `levels`."""
+        if self._scopes is None:
+            names = sorted({pool for pool, _ in self.kinds})
+            by_kind = np.array([names.index(pool) for pool, _ in self.kinds], np.int32)
+            pools = Level("pool", by_kind[self.kind], tuple(f"pool={name}" for name in names))
+            self._scopes = (pools, *self.levels)
+        return self._scopes
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every GPU model of the fleet, ascending."""
+        if self._models is None:
+            self._models = tuple(sorted({m for layout in {id(x): x for x in self.layouts}.values() for m in layout.by_model}))
+        return self._models
+
+    def uuids(self, row: int, mask: int) -> tuple[str, ...]:
+        """The devices of a mask, in the node's order."""
+        devices = self.nodes[row].facts.devices
+        return tuple(devices[at].uuid for at in range(mask.bit_length()) if mask >> at & 1)
+
+    # --- moving forward ----------------------------------------------------------------------------------------------------
+    def load(self, nodes: tuple[Node, ...]) -> None:
+        """Takes in many nodes at once, into empty columns."""
+        assert not self.nodes
+        ordered = sorted(nodes, key=lambda node: node.id)
+        self.nodes = ordered
+        self.layouts = [layout_of(node.facts, self._layouts_known) for node in ordered]
+        self._bits = [_bits_of(node) for node in ordered]
+        self.row = {node.id: at for at, node in enumerate(ordered)}
+        count = len(ordered)
+        self.kind = np.array([self._code(n, x) for n, x in zip(ordered, self.layouts, strict=True)], np.int32)
+        self.open = np.zeros(count, np.bool_)
+        self.free_mask, self.healthy = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        self.free_gpus, self.cpu_free, self.memory_free = (np.zeros(count, np.int64) for _ in range(3))
+        for row in range(count):
+            self._judge(row)
+
+    def put_node(self, node: Node) -> None:
+        """A node is new, or changed."""
+        row = self.row.get(node.id)
+        if row is None:
+            row = self._insert(node)
+        else:
+            before = self.nodes[row]
+            self._count(row, -1)
+            self.nodes[row] = node
+            if before.facts.devices != node.facts.devices or before.pool != node.pool:
+                self._rebuild(row, node)
+            if before.topology != node.topology:
+                self._levels = self._scopes = None
+                self.epoch += 1
+        self._judge(row)
+
+    def drop_node(self, node_id: str) -> None:
+        row = self.row.get(node_id)
+        if row is None:
+            return
+        self._count(row, -1)
+        for column in (self.nodes, self.layouts, self._bits):
+            del column[row]
+        for name in _COLUMNS:
+            setattr(self, name, np.delete(getattr(self, name), row))
+        self._moved_rows()
+
+    def hold(self, node_id: str, holder: str, holding: Holding | None) -> None:
+        """`holder` (an allocation's or a claim's id) now keeps this on the node; None: nothing any more. Then `refresh` the row."""
+        mine = self._holdings.setdefault(node_id, {})
+        if holding is None:
+            mine.pop(holder, None)
+            if not mine:
+                del self._holdings[node_id]
+        else:
+            mine[holder] = holding
+
+    def set_dirty(self, node_id: str, uuids: frozenset[str]) -> None:
+        """These devices of the node still have processes of somebody gone."""
+        if self._dirty.get(node_id, frozenset()) == uuids:
+            return
+        if uuids:
+            self._dirty[node_id] = uuids
+        else:
+            self._dirty.pop(node_id, None)
+        row = self.row.get(node_id)
+        if row is not None:
+            self.refresh(row)
+
+    def refresh(self, row: int) -> None:
+        """Works out what is free on a row from what is held there. Cost: the holdings on that node."""
+        node, bits = self.nodes[row], self._bits[row]
+        free, cpu, memory = int(self.healthy[row]), node.facts.cpus * 1_000, node.facts.memory_bytes
+        for holding in self._holdings.get(node.id, _NOTHING).values():
+            cpu -= holding.cpu_milli
+            memory -= holding.memory_bytes
+            for uuid in holding.devices:
+                free &= ~bits.get(uuid, 0)
+        for uuid in self._dirty.get(node.id, ()):
+            free &= ~bits.get(uuid, 0)
+        self._write(row, free, cpu, memory)
+
+    def _judge(self, row: int) -> None:
+        """Works out which devices are healthy and whether the node takes work; then what is free."""
+        node = self.nodes[row]
+        healthy = self.layouts[row].mask
+        for at, device in enumerate(node.facts.devices[: limits.GPUS_PER_NODE_MAX]):
+            if device.broken is not None:
+                healthy &= ~(1 << at)
+        self.healthy[row] = healthy
+        self.open[row] = node.state is NodeState.READY
+        self.growth += 1
+        self._count(row, 1)
+        self.refresh(row)
+
+    def _write(self, row: int, free: int, cpu: int, memory: int) -> None:
+        if free & ~int(self.free_mask[row]) or cpu > self.cpu_free[row] or memory > self.memory_free[row]:
+            self.growth += 1
+            self.last_gift = len(self.touched) + 1
+        self.free_mask[row] = free
+        self.free_gpus[row] = free.bit_count()
+        self.cpu_free[row] = cpu
+        self.memory_free[row] = memory
+        self.touch(row)
+
+    def touch(self, row: int) -> None:
+        self.touched.append(row)
+        if len(self.touched) > _TOUCHED_KEPT:
+            self._start_afresh()
+
+    # --- for the ledger ----------------------------------------------------------------------------------------------------
+    def take(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+        """Room on a node is used; the exact inverse of `give`."""
+        if mask:
+            free = int(self.free_mask[row]) & ~mask
+            self.free_mask[row] = free
+            self.free_gpus[row] = free.bit_count()
+        self.cpu_free[row] -= cpu_milli
+        self.memory_free[row] -= memory_bytes
+        self.touch(row)
+
+    def give(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+        """Room on a node comes back."""
+        if mask:
+            free = int(self.free_mask[row]) | mask
+            self.free_mask[row] = free
+            self.free_gpus[row] = free.bit_count()
+        self.cpu_free[row] += cpu_milli
+        self.memory_free[row] += memory_bytes
+        self.last_gift = len(self.touched) + 1
+        self.touch(row)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------------
+    def _insert(self, node: Node) -> int:
+        row = bisect_left(self.nodes, node.id, key=lambda known: known.id)
+        layout = layout_of(node.facts, self._layouts_known)
+        self.nodes.insert(row, node)
+        self.layouts.insert(row, layout)
+        self._bits.insert(row, _bits_of(node))
+        for name in _COLUMNS:
+            setattr(self, name, np.insert(getattr(self, name), row, 0))
+        self.kind[row] = self._code(node, layout)
+        self._moved_rows()
+        return row
+
+    def _rebuild(self, row: int, node: Node) -> None:
+        layout = layout_of(node.facts, self._layouts_known)
+        self.layouts[row] = layout
+        self._bits[row] = _bits_of(node)
+        self.kind[row] = self._code(node, layout)
+        self._models = self._scopes = None
+        self.epoch += 1
+
+    def _moved_rows(self) -> None:
+        self.row = {node.id: at for at, node in enumerate(self.nodes)}
+        self._levels = self._models = self._scopes = None
+        self._start_afresh()
+        self.growth += 1
+
+    def _start_afresh(self) -> None:
+        self.touched.clear()
+        self.last_gift = 0
+        self.epoch += 1
+
+    def _code(self, node: Node, layout: Layout) -> int:
+        key = (node.pool, layout)
+        code = self._kind_codes.get(key)
+        if code is None:
+            code = self._kind_codes[key] = len(self.kinds)
+            self.kinds.append(key)
+        return code
+
+    def _count(self, row: int, sign: int) -> None:
+        """Adds to the capacity what an open row has, or takes it away again: before a row's facts change, and after."""
+        if not self.open[row]:
+            return
+        node, healthy = self.nodes[row], int(self.healthy[row])
+        amounts = {"cpu": node.facts.cpus * 1_000, "memory": node.facts.memory_bytes}
+        for model, mask in self.layouts[row].by_model.items():
+            count = (mask & healthy).bit_count() * 1_000
+            amounts["gpu"] = amounts.get("gpu", 0) + count
+            amounts[f"gpu/{model}"] = count
+        for resource, amount in amounts.items():
+            self.capacity[resource] = self.capacity.get(resource, 0) + sign * amount
+
+
+_COLUMNS = ("kind", "open", "free_mask", "free_gpus", "cpu_free", "memory_free", "healthy")
+_NOTHING: dict[str, Holding] = {}
+
+
+def _bits_of(node: Node) -> dict[str, int]:
+    return {device.uuid: 1 << at for at, device in enumerate(node.facts.devices[: limits.GPUS_PER_NODE_MAX])}
+
+
+def _levels_of(nodes: list[Node]) -> tuple[Level, ...]:
+    depth: dict[str, int] = {}
+    for node in nodes:
+        for at, (level, _) in enumerate(node.topology):
+            depth[level] = max(depth.get(level, 0), at)
+    return tuple(_level(name, nodes) for name in sorted(depth, key=lambda name: (depth[name], name)))
+
+
+def _level(name: str, nodes: list[Node]) -> Level:
+    """Domains are told apart by their whole path: rack 1 of zone a is not rack 1 of zone b."""
+    paths: list[tuple[tuple[str, str], ...] | None] = []
+    for node in nodes:
+        at = next((i for i, (level, _) in enumerate(node.topology) if level == name), None)
+        paths.append(None if at is None else node.topology[: at + 1])
+    known = {path: code for code, path in enumerate(sorted({p for p in paths if p is not None}))}
+    codes = np.array([-1 if path is None else known[path] for path in paths], np.int32)
+    return Level(name, codes, tuple(f"{name}={path[-1][1]}" for path in known))

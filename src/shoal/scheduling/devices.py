@@ -1,0 +1,113 @@
+"""
+The GPUs inside one node: how they are laid out, and which of the free ones to take.
+
+A set of devices is a bit mask: bit i is the i-th device of the node's facts. Nodes of the same build share one `Layout`, which
+remembers its answers: an eight-GPU build has 256 masks, so after a while a choice is one look-up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shoal.base import limits
+from shoal.model.node import NodeFacts
+
+_CHOICES_KEPT = 65_536
+"""Remembered answers per layout; a build of many more devices than eight could otherwise fill memory."""
+
+
+class DevicePlace(NamedTuple):
+    """What placement knows of one device."""
+
+    model: str
+    memory_bytes: int
+    island: int
+    numa: int
+    switch: int
+
+
+class Layout:
+    """A build of node: its devices in order. Equal builds are one object (`layout_of` with a shared table)."""
+
+    __slots__ = ("_accepted", "_chosen", "by_model", "devices", "islands", "mask", "nests")
+
+    def __init__(self, devices: tuple[DevicePlace, ...]) -> None:
+        self.devices = devices
+        self.mask = (1 << len(devices)) - 1
+        self.by_model = _masks(devices, "model")
+        self.islands = tuple(_masks(devices, "island").values())
+        self.nests = (self.islands, tuple(_masks(devices, "numa").values()), tuple(_masks(devices, "switch").values()))
+        """Groups that share a path, from the fastest path to the next: NVLink island, NUMA node, PCIe switch."""
+        self._chosen: dict[tuple[int, int], int] = {}
+        self._accepted: dict[tuple[str, int, int], int] = {}
+
+    def accepted(self, model: str, least_bytes: int, most_bytes: int) -> int:
+        """The devices of `model` whose memory lies in the range (`most_bytes` -1: no upper bound)."""
+        key = (model, least_bytes, most_bytes)
+        mask = self._accepted.get(key)
+        if mask is None:
+            mask = 0
+            for at, device in enumerate(self.devices):
+                high_enough = device.memory_bytes >= least_bytes
+                if device.model == model and high_enough and (most_bytes < 0 or device.memory_bytes <= most_bytes):
+                    mask |= 1 << at
+            self._accepted[key] = mask
+        return mask
+
+    def choose(self, free: int, count: int) -> int:
+        """
+        `count` devices out of `free` that are near each other: in one island if one has room, the fullest such island first, and
+        within it by NUMA node and switch in the same way. Bits of `free` must be at least `count`.
+        """
+        key = (free, count)
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            if len(self._chosen) >= _CHOICES_KEPT:
+                self._chosen.clear()
+            chosen = self._chosen[key] = _nearest(self.nests, 0, free, count)
+        return chosen
+
+
+def layout_of(facts: NodeFacts, known: dict[tuple[DevicePlace, ...], Layout]) -> Layout:
+    """The layout of a machine; one object per distinct build in `known`. Devices past GPUS_PER_NODE_MAX are not used."""
+    devices = tuple(DevicePlace(d.model, d.memory_bytes, d.island, d.numa, d.switch) for d in facts.devices[: limits.GPUS_PER_NODE_MAX])
+    layout = known.get(devices)
+    if layout is None:
+        layout = known[devices] = Layout(devices)
+    return layout
+
+
+def _masks(devices: tuple[DevicePlace, ...], field: str) -> dict[str, int]:
+    masks: dict[str, int] = {}
+    for at, device in enumerate(devices):
+        key = str(getattr(device, field))
+        masks[key] = masks.get(key, 0) | 1 << at
+    return masks
+
+
+def _nearest(nests: tuple[tuple[int, ...], ...], depth: int, free: int, count: int) -> int:
+    if free.bit_count() == count or depth == len(nests):
+        return _lowest(free, count)
+    parts = [part for part in (free & group for group in nests[depth]) if part]
+    taken = 0
+    while True:
+        wanted = count - taken.bit_count()
+        if not wanted:
+            return taken
+        fitting = [part for part in parts if part.bit_count() >= wanted]
+        if fitting:
+            tightest = min(fitting, key=lambda part: (part.bit_count(), part & -part))
+            return taken | _nearest(nests, depth + 1, tightest, wanted)
+        largest = max(parts, key=lambda part: (part.bit_count(), -(part & -part)))
+        parts.remove(largest)
+        taken |= largest
+
+
+def _lowest(mask: int, count: int) -> int:
+    """The `count` lowest set bits of `mask`."""
+    kept = 0
+    for _ in range(count):
+        bit = mask & -mask
+        kept |= bit
+        mask ^= bit
+    return kept

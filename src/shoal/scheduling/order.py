@@ -1,0 +1,280 @@
+"""
+Step 2 of the cycle: whose turn it is. Queues by fair share over the tree; inside a queue by priority, age, number.
+
+A contest is a tree of heaps shaped like the quota tree. At each vertex the child that goes first is the one that, in this order,
+    1. does not borrow with its next job (guarantees come before everything else),
+    2. holds least beyond its guarantee, of the resource it holds most of (dominant share), divided by its weight,
+    3. holds least at all, in the same measure,
+    4. has the lower name.
+Filling by this rule is water filling: first min(guarantee, demand), the rest by weight among those still short. It depends on what
+queues hold, never on the order in which they are listed (a published loop did: its shares moved with the order of queues).
+
+After each job only the way from its queue to the root is worked out again: a cycle costs (queues + jobs tried) x log, not the length
+of the queues. Inside a queue a walk over the first job of each lane; lanes whose shape has failed are stepped over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shoal.model.queue import QueueSpec
+from shoal.scheduling.board import Board
+from shoal.scheduling.options import options_of
+from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import Charge, Vertex
+
+Rank = tuple[int, bool, bool, float, float, str]
+"""(-priority or 0, takes only what nobody else wants, borrows, excess share, share, name)."""
+CPU_ONLY = ""
+"""Stands for "no model" among the models that a strict queue's head keeps closed."""
+
+
+class Candidate(NamedTuple):
+    """The job whose turn it is."""
+
+    queue: str
+    key: JobKey
+    lane: Lane
+
+    @property
+    def job_id(self) -> str:
+        return self.key[3]
+
+
+class _Turn:
+    """One queue's walk over its lanes. Nothing in the line is moved."""
+
+    def __init__(self, board: Board, queue: str, line: Line) -> None:
+        self.queue = queue
+        self._board = board
+        self._heads: Iterator[HeadKey] = iter(line.heads)
+        self._next = next(self._heads, None)
+        self._again: list[tuple[JobKey, int, Lane]] = []
+        """Lanes of which a job was placed, at the job behind it; the number keeps lanes from being compared."""
+        self._strict = board.quota.vertices[queue].spec.order == "strict"
+        self._closed: set[str] = set()
+        """Models that a strict queue's blocked jobs keep for themselves."""
+        self._placed: dict[str, int] = {}
+        self.candidate: Candidate | None = None
+
+    def find(self) -> Candidate | None:
+        """The first job that may be tried, kept as `candidate`."""
+        while True:
+            entry = self._take_first()
+            if entry is None:
+                self.candidate = None
+                return None
+            key, lane = entry
+            if self._is_full(lane):
+                continue
+            if self._failed(lane) or (self._strict and self._is_closed(lane)):
+                self._close(lane)
+                continue
+            self.candidate = Candidate(self.queue, key, lane)
+            return self.candidate
+
+    def placed(self) -> None:
+        """The candidate was placed: its lane goes on with the job behind it."""
+        assert self.candidate is not None
+        lane = self.candidate.lane
+        if lane.array:
+            self._placed[lane.array] = self._placed.get(lane.array, 0) + 1
+        behind = lane.keys.after(self.candidate.key)
+        if behind is not None:
+            heapq.heappush(self._again, (behind, id(lane), lane))
+
+    def refused(self) -> None:
+        """The candidate does not fit: its lane is out for this cycle."""
+        assert self.candidate is not None
+        self._close(self.candidate.lane)
+
+    def _take_first(self) -> tuple[JobKey, Lane] | None:
+        head = self._next
+        if self._again and (head is None or self._again[0][0] < head[:4]):
+            key, _, lane = heapq.heappop(self._again)
+            return key, lane
+        if head is None:
+            return None
+        self._next = next(self._heads, None)
+        return head[:4], head[4]
+
+    def _failed(self, lane: Lane) -> bool:
+        state = lane.state
+        return state.failed_growth == self._board.columns.growth or state.failed_cycle == self._board.cycle
+
+    def _is_full(self, lane: Lane) -> bool:
+        if not lane.array:
+            return False
+        at_once = self._board.at_once(lane.array)
+        running = self._board.array_live.get(lane.array, 0) + self._placed.get(lane.array, 0)
+        return at_once is not None and running >= at_once
+
+    def _models(self, lane: Lane) -> set[str]:
+        return {option.model or CPU_ONLY for option in options_of(lane.state, self._board.columns)}
+
+    def _is_closed(self, lane: Lane) -> bool:
+        """A job without GPUs uses the cores of every model's nodes, so it passes nobody and nobody passes it."""
+        models = self._models(lane)
+        return bool(self._closed) and (CPU_ONLY in models or CPU_ONLY in self._closed or not models.isdisjoint(self._closed))
+
+    def _close(self, lane: Lane) -> None:
+        if self._strict:
+            self._closed |= self._models(lane)
+
+
+class _Seatholder:
+    """A vertex with candidates below it (`turn` None), or a queue's own jobs."""
+
+    __slots__ = ("heap", "name", "parent", "turn", "vertex")
+
+    def __init__(self, vertex: Vertex, parent: _Seatholder | None, turn: _Turn | None) -> None:
+        self.vertex = vertex
+        self.name = vertex.name
+        self.parent = parent
+        self.turn = turn
+        self.heap: list[tuple[Rank, int, _Seatholder]] = []
+
+    def candidate(self) -> Candidate | None:
+        if self.turn is not None:
+            return self.turn.candidate
+        return self.heap[0][2].candidate() if self.heap else None
+
+
+class Contest:
+    """All queues with something to try, in turn. See module."""
+
+    def __init__(self, board: Board, policy: Policy) -> None:
+        self._board = board
+        self._policy = policy
+        self._holders: dict[str, _Seatholder] = {}
+        self._top = _Seatholder(_ROOT, None, None)
+        self._current: _Seatholder | None = None
+        leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
+        self._fill(leaves)
+
+    def next(self) -> Candidate | None:
+        """The job whose turn it is; then `placed` or `refused` must be said."""
+        at = self._top
+        while at.turn is None:
+            if not at.heap:
+                return None
+            at = at.heap[0][2]
+        self._current = at
+        return at.turn.candidate
+
+    def placed(self) -> None:
+        """The current candidate was placed, and the ledger charged."""
+        assert self._current is not None
+        assert self._current.turn is not None
+        self._current.turn.placed()
+        self._go_on()
+
+    def refused(self) -> None:
+        """The current candidate does not fit."""
+        assert self._current is not None
+        assert self._current.turn is not None
+        self._current.turn.refused()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Finds the queue's next candidate and ranks the way to the root anew; everything on it stands first in its heap."""
+        at = self._current
+        assert at is not None
+        assert at.turn is not None
+        at.turn.find()
+        while at.parent is not None:
+            heap = at.parent.heap
+            if at.candidate() is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (self._rank(at), id(at), at))
+            at = at.parent
+
+    # --- the field ---------------------------------------------------------------------------------------------------------
+    def _enter(self, name: str) -> _Seatholder | None:
+        """A queue's own place in the contest, if it has a job to try and is open."""
+        vertex = self._board.quota.vertices.get(name)
+        if vertex is None or is_closed(vertex):
+            return None
+        turn = _Turn(self._board, name, self._board.pending.lines[name])
+        if turn.find() is None:
+            return None
+        parent = self._holder(vertex) if vertex.children else self._holder_above(vertex)
+        return _Seatholder(vertex, parent, turn)
+
+    def _holder(self, vertex: Vertex) -> _Seatholder:
+        holder = self._holders.get(vertex.name)
+        if holder is None:
+            holder = self._holders[vertex.name] = _Seatholder(vertex, self._holder_above(vertex), None)
+        return holder
+
+    def _holder_above(self, vertex: Vertex) -> _Seatholder:
+        return self._top if vertex.parent is None else self._holder(vertex.parent)
+
+    def _fill(self, leaves: list[_Seatholder]) -> None:
+        """Heaps from the deepest vertex up, since a vertex is ranked by its first candidate."""
+        for leaf in leaves:
+            assert leaf.parent is not None
+            leaf.parent.heap.append((self._rank(leaf), id(leaf), leaf))
+        for holder in sorted(self._holders.values(), key=lambda holder: -holder.vertex.depth):
+            heapq.heapify(holder.heap)
+            assert holder.parent is not None
+            holder.parent.heap.append((self._rank(holder), id(holder), holder))
+        heapq.heapify(self._top.heap)
+
+    def _rank(self, holder: _Seatholder) -> Rank:
+        candidate = holder.candidate()
+        assert candidate is not None
+        options = options_of(candidate.lane.state, self._board.columns)
+        charge = options[0].charge_least if options else ()
+        vertex = holder.vertex
+        own = holder.turn is not None and bool(vertex.children)
+        weight = 1_000 if own else vertex.spec.weight
+        borrows, excess = _excess(vertex, charge, self._board.columns.capacity)
+        share = dominant_share(_own_share(vertex) if own else vertex.held, self._board.columns.capacity)
+        last = weight == 0 and borrows
+        urgency = candidate.key[0] if self._policy.priority_across_queues else 0
+        return (urgency, last, borrows, excess * 1_000 / (weight or 1_000), share * 1_000 / (weight or 1_000), holder.name)
+
+
+def dominant_share(held: dict[str, int], capacity: dict[str, int]) -> float:
+    """The largest part of any resource of the fleet that is held."""
+    return max((amount / capacity[r] for r, amount in held.items() if amount > 0 and capacity.get(r, 0) > 0), default=0.0)
+
+
+def is_closed(vertex: Vertex) -> bool:
+    """True if the queue, or one above it, takes jobs but starts none."""
+    at: Vertex | None = vertex
+    while at is not None:
+        if at.spec.closed:
+            return True
+        at = at.parent
+    return False
+
+
+def _excess(vertex: Vertex, charge: Charge, capacity: dict[str, int]) -> tuple[bool, float]:
+    """Would it borrow with this charge, and the dominant share of what it holds beyond its guarantee already.
+
+    A queue under no quota at all has no guarantee: all it holds is excess. Under a quota only limited resources count.
+    """
+    limited = vertex.named
+    if not limited:
+        return True, dominant_share(vertex.held, capacity)
+    beyond = {r: vertex.usage.get(r, 0) - vertex.subtree.get(r, 0) for r in limited}
+    borrows = any(r in beyond and beyond[r] + amount > 0 for r, amount in charge)
+    return borrows, dominant_share(beyond, capacity)
+
+
+def _own_share(vertex: Vertex) -> dict[str, int]:
+    """What a vertex with children holds by itself."""
+    own = dict(vertex.held)
+    for child in vertex.children:
+        for resource, amount in child.held.items():
+            own[resource] = own.get(resource, 0) - amount
+    return own
+
+
+_ROOT = Vertex("", QueueSpec())

@@ -1,0 +1,206 @@
+"""
+Jobs that could start if there were room: per queue in order, grouped so that equal questions are asked once.
+
+    Pending            by queue
+    `-- Line               one queue's jobs
+        `-- Lane               its jobs of one shape (and, where an array limits how many run at once, of that array)
+
+A line knows the first job of each lane, in order. A cycle walks these heads and skips a lane whose shape has failed without looking
+at the jobs behind the first. Adding and removing costs the logarithm of the line's length. Jobs whose time has not come wait in
+`timers`; `advance` moves them over (and back, should the clock go back, so that a board depends on the time asked for alone).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.model.job import Job
+from shoal.scheduling.asks import Shape, shape_of
+from shoal.scheduling.sortedkeys import SortedKeys
+
+if TYPE_CHECKING:
+    from shoal.scheduling.options import Option
+
+JobKey = tuple[int, int, int, str]
+"""(-priority, queued since, number, id): ascending is the order inside a queue."""
+HeadKey = tuple[int, int, int, str, "Lane"]
+TimerKey = tuple[int, str]
+
+
+def key_of(job: Job) -> JobKey:
+    return (-job.priority, job.queued_ms, job.number, job.id)
+
+
+class ShapeState:
+    """One shape that some pending job has, and what is known of it."""
+
+    __slots__ = ("failed_cycle", "failed_growth", "jobs", "options", "options_epoch", "shape")
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.jobs = 0
+        self.failed_growth = -1
+        """`Columns.growth` at which it was seen to fit nowhere; while that stands it need not be tried."""
+        self.failed_cycle = -1
+        """As above, but only for one cycle: it failed on room that this cycle itself had taken."""
+        self.options: tuple[Option, ...] | None = None
+        """Kept by `options`: what the shape means for the models of this fleet."""
+        self.options_epoch = -1
+
+
+class Lane:
+    """See module. `array` is the id of the array whose limit holds for these jobs, or empty."""
+
+    __slots__ = ("array", "jobs", "keys", "state")
+
+    def __init__(self, state: ShapeState, array: str) -> None:
+        self.state = state
+        self.array = array
+        self.jobs = 0
+        """All that are filed here, those among the timers included."""
+        self.keys: SortedKeys[JobKey] = SortedKeys()
+
+
+class Line:
+    """One queue's pending jobs. `heads` has each lane's first job, in order."""
+
+    __slots__ = ("heads", "jobs", "lanes")
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[Shape, str], Lane] = {}
+        self.heads: SortedKeys[HeadKey] = SortedKeys()
+        self.jobs = 0
+
+    def add(self, lane: Lane, key: JobKey) -> None:
+        first = lane.keys.first()
+        lane.keys.add(key)
+        self.jobs += 1
+        if first is None or key < first:
+            if first is not None:
+                self.heads.remove((*first, lane))
+            self.heads.add((*key, lane))
+
+    def remove(self, lane: Lane, key: JobKey) -> None:
+        was_first = lane.keys.first() == key
+        lane.keys.remove(key)
+        self.jobs -= 1
+        if was_first:
+            self.heads.remove((*key, lane))
+            first = lane.keys.first()
+            if first is not None:
+                self.heads.add((*first, lane))
+
+    def rank(self, key: JobKey) -> int:
+        """Jobs of the queue before `key`."""
+        return sum(lane.keys.rank(key) for lane in self.lanes.values())
+
+
+class Filed(NamedTuple):
+    """Where a pending job is kept: in a lane, or, while `lane` is None, among the timers."""
+
+    queue: str
+    lane: Lane
+    key: JobKey
+    not_before_ms: int
+
+
+class Pending:
+    """See module. Iteration orders here never decide anything: whoever orders queues ends in their names."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, Line] = {}
+        self.now_ms = 0
+        self.timers: SortedKeys[TimerKey] = SortedKeys()
+        """Jobs whose time has not come."""
+        self._ripe: SortedKeys[TimerKey] = SortedKeys()
+        """Jobs in lanes that once had to wait for a time."""
+        self._filed: dict[str, Filed] = {}
+        self._states: dict[Shape, ShapeState] = {}
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._filed
+
+    def __len__(self) -> int:
+        return len(self._filed)
+
+    def filed(self, job_id: str) -> Filed | None:
+        return self._filed.get(job_id)
+
+    def waits_for_time(self, job_id: str) -> bool:
+        filed = self._filed.get(job_id)
+        return filed is not None and filed.not_before_ms > self.now_ms
+
+    def add(self, job: Job, array: str) -> None:
+        """Files a job that only room, order, quota or time keep waiting. `array`: see Lane."""
+        shape = shape_of(job)
+        state = self._states.get(shape)
+        if state is None:
+            state = self._states[shape] = ShapeState(shape)
+        state.jobs += 1
+        line = self.lines.setdefault(job.queue, Line())
+        lane = line.lanes.get((shape, array))
+        if lane is None:
+            lane = line.lanes[shape, array] = Lane(state, array)
+        lane.jobs += 1
+        filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
+        if filed.not_before_ms <= self.now_ms:
+            line.add(lane, filed.key)
+            if filed.not_before_ms > 0:
+                self._ripe.add((filed.not_before_ms, job.id))
+        else:
+            self.timers.add((filed.not_before_ms, job.id))
+
+    def discard(self, job_id: str) -> None:
+        """Takes a job out, if it is in."""
+        filed = self._filed.pop(job_id, None)
+        if filed is None:
+            return
+        line = self.lines[filed.queue]
+        if filed.not_before_ms <= self.now_ms:
+            line.remove(filed.lane, filed.key)
+            if filed.not_before_ms > 0:
+                self._ripe.remove((filed.not_before_ms, job_id))
+        else:
+            self.timers.remove((filed.not_before_ms, job_id))
+        self._sweep(line, filed.lane)
+
+    def _sweep(self, line: Line, lane: Lane) -> None:
+        """One job less in this lane: drops what nobody is in any more."""
+        lane.jobs -= 1
+        lane.state.jobs -= 1
+        if lane.state.jobs == 0:
+            del self._states[lane.state.shape]
+        if lane.jobs == 0:
+            del line.lanes[lane.state.shape, lane.array]
+
+    def advance(self, now_ms: int) -> None:
+        """Jobs whose time lies at or before `now_ms` join their lanes, and only those."""
+        before, self.now_ms = self.now_ms, now_ms
+        if now_ms >= before:
+            for key in self.timers.below((now_ms + 1,)):
+                self.timers.remove(key)
+                self._ripe.add(key)
+                filed = self._filed[key[1]]
+                self.lines[filed.queue].add(filed.lane, filed.key)
+            return
+        for key in [key for key in self._ripe if key[0] > now_ms]:
+            self._ripe.remove(key)
+            self.timers.add(key)
+            filed = self._filed[key[1]]
+            self.lines[filed.queue].remove(filed.lane, filed.key)
+
+    def next_time_ms(self) -> int | None:
+        """When the next job's time comes, if one waits for it."""
+        first = self.timers.first()
+        return None if first is None else first[0]
+
+    def contents(self) -> dict[str, object]:
+        """By job: its queue, place in the order, shape and array limit, and time; plus what the lanes must say of it."""
+        filed = {job_id: (f.queue, f.key, f.lane.state.shape, f.lane.array, f.not_before_ms) for job_id, f in sorted(self._filed.items())}
+        lanes = {
+            queue: sorted((tuple(lane.keys), lane.array, lane.state.shape) for lane in line.lanes.values() if lane.keys)
+            for queue, line in sorted(self.lines.items())
+            if line.jobs
+        }
+        heads = {queue: [head[:4] for head in line.heads] for queue, line in sorted(self.lines.items()) if line.jobs}
+        return {"filed": filed, "lanes": lanes, "heads": heads, "jobs": {q: x.jobs for q, x in sorted(self.lines.items()) if x.jobs}}

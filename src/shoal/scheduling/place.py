@@ -1,0 +1,226 @@
+"""
+Step 3 of the cycle for one shape: every member of a gang seated, or none.
+
+    place            the best of a shape's options (the first alternative that fits, where they are ordered)
+    `-- one group        counting answers it: domains, then nodes, then devices
+    `-- several groups   tried out on the ledger: all groups share one domain, and may share nodes with each other
+
+Room is looked at before devices and quota before both where it is cheap, so that a "no" costs little. Nothing is left on the ledger:
+the caller seats what it accepts.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.scheduling.asks import Shape
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.domains import Rows, Wish, choose_rows, domains_with_room, gather, label_of, wish_of
+from shoal.scheduling.ledger import Ledger
+from shoal.scheduling.options import GroupOption, Option, charge_for, inside_host, options_of
+from shoal.scheduling.pending import ShapeState
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import Charge, QuotaTree
+from shoal.scheduling.rooms import Need
+
+_DOMAINS_TRIED_MAX = 64
+"""Domains that a gang of several groups is tried in; those with least room that is still enough come first."""
+
+
+class Refusal(Enum):
+    """ROOM: no nodes for it, whoever asks. QUOTA: nodes perhaps, but this queue may not."""
+
+    ROOM = "room"
+    QUOTA = "quota"
+
+
+class Seat(NamedTuple):
+    """One member: its group, its node's row, its devices."""
+
+    group: int
+    row: int
+    mask: int
+
+
+class Placement(NamedTuple):
+    """Seats by group and node rank. `left_over` is how many GPUs stay free on the nodes used: what options are compared by."""
+
+    option: Option
+    seats: tuple[Seat, ...]
+    charge: Charge
+    domain: str | None
+    left_over: int
+
+
+class _Search(NamedTuple):
+    """What one search keeps constant."""
+
+    ledger: Ledger
+    queue: str
+    shape: Shape
+    wish: Wish
+
+
+def place(ledger: Ledger, queue: str, state: ShapeState, policy: Policy) -> Placement | Refusal:
+    """Seats for the best option of a shape, or why there are none. The ledger is left as found."""
+    return place_options(ledger, queue, state.shape, options_of(state, ledger.board.columns), policy)
+
+
+def place_options(ledger: Ledger, queue: str, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Placement | Refusal:
+    """As `place`, out of the options given."""
+    search = _Search(ledger, queue, shape, wish_of(shape, ledger.board.columns, policy))
+    best: Placement | None = None
+    refusal = Refusal.ROOM
+    for option in options:
+        if best is not None and shape.ordered and option.alternative is not best.option.alternative:
+            break
+        found = _place_option(search, option)
+        if isinstance(found, Refusal):
+            refusal = found if found is Refusal.QUOTA else refusal
+        elif best is None or _cost(found) < _cost(best):
+            best = found
+    return best or refusal
+
+
+def _cost(placement: Placement) -> tuple[int, int]:
+    return placement.left_over, sum(seat.mask.bit_count() for seat in placement.seats)
+
+
+def _place_option(search: _Search, option: Option) -> Placement | Refusal:
+    board = search.ledger.board
+    if any(board.rooms.at_most(part.need) < part.group.low for part in option.groups):
+        return Refusal.ROOM
+    if board.quota.short_of(search.queue, option.charge_least) is not None:
+        return Refusal.QUOTA
+    if inside_host(search.shape, board.columns) and search.shape.required and option.members_least > 1:
+        return Refusal.ROOM
+    return _place_group(search, option) if len(option.groups) == 1 else _place_groups(search, option)
+
+
+# --- one group: counting ----------------------------------------------------------------------------------------------------
+def _place_group(search: _Search, option: Option) -> Placement | Refusal:
+    board, part = search.ledger.board, option.groups[0]
+    low, high = part.group.low, part.group.high
+    if high > 1:
+        high = affordable(board.quota, search.queue, part.charge, high)
+        if search.shape.required and inside_host(search.shape, board.columns):
+            high = 1
+    rows = np.flatnonzero(board.rooms.fitting(part.need))
+    if len(rows) < low:
+        return Refusal.ROOM
+    chosen = choose_rows(board.columns, rows, low, high, part.need, search.wish)
+    if chosen is None:
+        return Refusal.ROOM
+    seats = tuple(Seat(0, row, devices_for(board.columns, row, part.need)) for row in chosen.rows.tolist())
+    return _placement(search, option, seats, chosen.domain)
+
+
+def affordable(quota: QuotaTree, queue: str, charge: Charge, most: int) -> int:
+    """How many members, `most` at most, the queue may still start."""
+    for resource, amount in charge:
+        available = quota.available(queue, resource)
+        if available is not None:
+            most = min(most, max(0, available) // amount)
+    return most
+
+
+def devices_for(columns: Columns, row: int, need: Need) -> int:
+    """The devices a member takes on a node that has room for it."""
+    if need.model is None:
+        return 0
+    layout, member = columns.layouts[row], need.member
+    free = int(columns.free_mask[row]) & layout.accepted(need.model, member.least_bytes, member.most_bytes)
+    if need.one_island:
+        islands = [free & island for island in layout.islands if (free & island).bit_count() >= member.gpus]
+        free = min(islands, key=lambda island: (island.bit_count(), island & -island))
+    return layout.choose(free, member.gpus)
+
+
+# --- several groups: trying -------------------------------------------------------------------------------------------------
+def _place_groups(search: _Search, option: Option) -> Placement | Refusal:
+    board = search.ledger.board
+    lows = tuple(part.group.low for part in option.groups)
+    highs = tuple(part.group.high for part in option.groups)
+    affords_high = board.quota.short_of(search.queue, charge_for(option, highs)) is None
+    for sizes in (highs, lows) if affords_high and highs != lows else (lows,):
+        found = _first_domain(search, option, sizes)
+        if found is not None:
+            scope, domain, seats = found
+            if sizes != highs:
+                seats = _grown(search, option, sizes, (scope, domain), seats)
+            rows = np.array(sorted({seat.row for seat in seats}))
+            return _placement(search, option, seats, label_of(board.columns, rows, search.wish))
+    return Refusal.ROOM
+
+
+def _first_domain(search: _Search, option: Option, sizes: tuple[int, ...]) -> tuple[int, int, tuple[Seat, ...]] | None:
+    """The tightest domain in which all groups can be seated together, and how."""
+    board = search.ledger.board
+    widest = max(range(len(sizes)), key=lambda at: (sizes[at], -at))
+    rows = np.flatnonzero(board.rooms.fitting(option.groups[widest].need))
+    for scope, domain in domains_with_room(board.columns, rows, sizes[widest], search.wish)[:_DOMAINS_TRIED_MAX]:
+        seats = _seat_all(search, option, sizes, (scope, domain))
+        if seats is not None:
+            return scope, domain, seats
+    return None
+
+
+def _seat_all(search: _Search, option: Option, sizes: tuple[int, ...], where: tuple[int, int]) -> tuple[Seat, ...] | None:
+    """Seats for every group inside one domain, the hardest to seat first; None if some group does not fit. Ledger as found."""
+    seats: list[Seat] = []
+    with search.ledger.trial() as ledger:
+        for at in sorted(range(len(sizes)), key=lambda at: _hardness(option.groups[at], at)):
+            part = option.groups[at]
+            rows = _rows_in(ledger, part.need, where)
+            if len(rows) < sizes[at]:
+                return None
+            columns = ledger.board.columns
+            for row in gather(columns, rows, sizes[at], where[0], part.need).tolist():
+                seat = Seat(at, row, devices_for(columns, row, part.need))
+                ledger.seat(row, seat.mask, part.need.member.cpu_milli, part.need.member.memory_bytes)
+                seats.append(seat)
+    return tuple(sorted(seats, key=lambda seat: seat.group))
+
+
+def _hardness(part: GroupOption, at: int) -> tuple[int, int, int, int]:
+    member = part.need.member
+    return -member.gpus, -member.cpu_milli, -member.memory_bytes, at
+
+
+def _rows_in(ledger: Ledger, need: Need, where: tuple[int, int]) -> Rows:
+    scope, domain = where
+    rows = np.flatnonzero(ledger.board.rooms.fitting(need))
+    inside: Rows = rows[ledger.board.columns.scopes[scope].codes[rows] == domain]
+    return inside
+
+
+def _grown(search: _Search, option: Option, sizes: tuple[int, ...], where: tuple[int, int], seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    """The groups raised one after another to the largest size that still fits and may be charged."""
+    best, at_size = seats, list(sizes)
+    for at, part in enumerate(option.groups):
+        low, high = at_size[at], part.group.high
+        while low < high:
+            middle = (low + high + 1) // 2
+            tried = (*at_size[:at], middle, *at_size[at + 1 :])
+            charged = search.ledger.board.quota.short_of(search.queue, charge_for(option, tried)) is None
+            found = _seat_all(search, option, tried, where) if charged else None
+            if found is None:
+                high = middle - 1
+            else:
+                low, best = middle, found
+        at_size[at] = low
+    return best
+
+
+def _placement(search: _Search, option: Option, seats: tuple[Seat, ...], domain: str | None) -> Placement:
+    columns = search.ledger.board.columns
+    sizes = [0] * len(option.groups)
+    left: dict[int, int] = {}
+    for seat in seats:
+        sizes[seat.group] += 1
+        left[seat.row] = left.get(seat.row, int(columns.free_gpus[seat.row])) - seat.mask.bit_count()
+    charge = option.charge_least if sizes == [p.group.low for p in option.groups] else charge_for(option, tuple(sizes))
+    return Placement(option, seats, charge, domain, sum(left.values()))

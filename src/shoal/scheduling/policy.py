@@ -1,0 +1,36 @@
+"""
+What an operator may decide about the cycle; every default with its reason. Handed to `cycle.schedule`, never read from anywhere else.
+
+Only what is built is here. The constants below are no policy: they are part of what an ask means, and must be the same for everybody
+who reads a job (`asks`, `explain`, `check`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+CPU_MILLI_WITHOUT_GPUS: Final = 1_000
+"""A CPU-only task that names no `cpus` holds one core: without a charge a node would take any number of them."""
+CPU_MILLI_WITH_GPUS: Final = 0
+"""A member with GPUs that names no `cpus` takes what there is: its GPUs already bound how many fit on a node."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """See module. Two cycles with the same board, policy, time and stream give the same plan to the byte."""
+
+    fair_share: Literal["dominant"] = "dominant"
+    """How queues compare: what they hold beyond their guarantee, of the resource they hold most of, by weight. Instantaneous."""
+    priority_across_queues: bool = False
+    """Off: a queue's priorities order its own jobs only, else everybody's jobs become urgent. On: a higher priority in any queue
+    goes first, for installations of one team."""
+    packing: Literal["best-fit"] = "best-fit"
+    """Fullest node that still fits, so that big holes stay whole."""
+    near_by_default: bool = True
+    """A gang of several nodes that names no level is still put into the tightest domain with room: its all-reduce is faster there and
+    no other wish is hurt."""
+    placed_per_cycle: int = 1_000
+    """See limits.PLACED_PER_CYCLE_MAX, which it cannot exceed."""
+    waits_per_plan: int = 64
+    """Reasons worked out in a cycle for jobs that were tried and did not fit; `explain` gives any job's reason when asked."""

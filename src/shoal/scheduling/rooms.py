@@ -1,0 +1,181 @@
+"""
+Which nodes could take one member of a *need* right now, for every need that somebody asks for: a table kept up to date, not rebuilt.
+
+A need is a member's ask narrowed to one GPU model (a gang's nodes all get the same) with its avoid list. The table has one row of
+flags per need and one column per node. When a few nodes move, their columns are worked out again for all needs at once; so a cycle's
+cost follows what changed, and "this shape fits nowhere" is one comparison. While nodes only fill up an old count is an upper bound,
+so it is not even worked out again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.scheduling.asks import MemberAsk
+from shoal.scheduling.columns import Columns
+
+_NEEDS_MAX = 2_048
+"""Needs in the table; at 10,000 nodes 20 MiB. Past it the one unused for longest leaves, and is worked out again when asked for."""
+
+Flags = NDArray[np.bool_]
+
+
+class Need(NamedTuple):
+    """What one member wants of a node. `model` None: no GPUs; `one_island`: all GPUs on one NVLink island."""
+
+    member: MemberAsk
+    model: str | None
+    avoid: tuple[str, ...] = ()
+    one_island: bool = False
+
+
+class RoomTable:
+    """See module."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._slots: OrderedDict[Need, int] = OrderedDict()
+        self._free_slots: list[int] = []
+        self._epoch = -1
+        self._seen = 0
+        self._behind: list[int] = []
+        """Per slot, how much of `touched` it has taken in."""
+        self._fits: Flags = np.zeros((0, 0), np.bool_)
+        self._counts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._gpus: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._cpu: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._memory: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._accepted: NDArray[np.uint64] = np.zeros((0, 0), np.uint64)
+        """[need, kind of node]: the devices that will do."""
+        self._special: dict[int, Need] = {}
+        """Slots of needs with an avoid list or `one_island`: corrected one by one."""
+
+    # --- what others ask ----------------------------------------------------------------------------------------------------
+    def bring_up(self) -> None:
+        """Takes in all nodes that moved, for all needs at once. Once per cycle."""
+        columns = self._columns
+        if self._epoch != columns.epoch or self._accepted.shape[1] < len(columns.kinds):
+            self._reset()
+            return
+        rows = columns.touched[self._seen :]
+        self._seen = len(columns.touched)
+        if rows and self._slots:
+            self._update_all(np.unique(np.array(rows, np.int64)))
+        for slot in self._slots.values():
+            self._behind[slot] = self._seen
+
+    def at_most(self, need: Need) -> int:
+        """No more nodes than this can take a member now. Costs a look-up for a known need unless room came back since."""
+        slot = self._slot(need)
+        if self._behind[slot] < self._columns.last_gift:
+            self.fitting(need)
+        return int(self._counts[slot])
+
+    def fitting(self, need: Need) -> Flags:
+        """Per row: may it take a member now? Not to be kept or written to."""
+        slot = self._slot(need)
+        columns = self._columns
+        behind = self._behind[slot]
+        if behind < len(columns.touched):
+            rows = np.array(sorted(set(columns.touched[behind:])), np.int64)
+            before = np.count_nonzero(self._fits[slot, rows])
+            now = self._work_out(np.array([slot]), rows)[0]
+            self._fits[slot, rows] = now
+            self._counts[slot] += np.count_nonzero(now) - before
+            self._behind[slot] = len(columns.touched)
+        fits: Flags = self._fits[slot]
+        return fits
+
+    # --- keeping it ---------------------------------------------------------------------------------------------------------
+    def _slot(self, need: Need) -> int:
+        if self._epoch != self._columns.epoch or self._accepted.shape[1] < len(self._columns.kinds):
+            self._reset()
+        slot = self._slots.get(need)
+        if slot is None:
+            return self._add(need)
+        self._slots.move_to_end(need)
+        return slot
+
+    def _reset(self) -> None:
+        self._epoch = self._columns.epoch
+        self._seen = len(self._columns.touched)
+        self._slots.clear()
+        self._special.clear()
+        self._free_slots = list(range(len(self._counts) - 1, -1, -1))
+        count = len(self._counts)
+        self._fits = np.zeros((count, len(self._columns)), np.bool_)
+        self._accepted = np.zeros((count, len(self._columns.kinds)), np.uint64)
+        self._behind = [0] * count
+
+    def _add(self, need: Need) -> int:
+        if len(self._slots) >= _NEEDS_MAX:
+            _, oldest = self._slots.popitem(last=False)
+            self._special.pop(oldest, None)
+            self._free_slots.append(oldest)
+        if not self._free_slots:
+            self._grow()
+        slot = self._free_slots.pop()
+        self._slots[need] = slot
+        member = need.member
+        self._gpus[slot], self._cpu[slot], self._memory[slot] = member.gpus, member.cpu_milli, member.memory_bytes
+        for code, (_, layout) in enumerate(self._columns.kinds):
+            mask = layout.accepted(need.model, member.least_bytes, member.most_bytes) if need.model is not None else 0
+            self._accepted[slot, code] = mask
+        if need.avoid or need.one_island:
+            self._special[slot] = need
+        everywhere = np.arange(len(self._columns))
+        self._fits[slot] = self._work_out(np.array([slot]), everywhere)[0]
+        self._counts[slot] = np.count_nonzero(self._fits[slot])
+        self._behind[slot] = len(self._columns.touched)
+        return slot
+
+    def _grow(self) -> None:
+        old = len(self._counts)
+        new = max(16, old * 2)
+        self._counts, self._gpus, self._cpu, self._memory = (
+            np.resize(column, new) for column in (self._counts, self._gpus, self._cpu, self._memory)
+        )
+        fits = np.zeros((new, len(self._columns)), np.bool_)
+        fits[:old] = self._fits
+        accepted = np.zeros((new, len(self._columns.kinds)), np.uint64)
+        accepted[:old] = self._accepted
+        self._fits, self._accepted = fits, accepted
+        self._behind.extend([0] * (new - old))
+        self._free_slots.extend(range(new - 1, old - 1, -1))
+
+    def _update_all(self, rows: NDArray[np.int64]) -> None:
+        slots = np.fromiter(self._slots.values(), np.int64, len(self._slots))
+        now = self._work_out(slots, rows)
+        grid = np.ix_(slots, rows)
+        self._counts[slots] += now.sum(axis=1) - self._fits[grid].sum(axis=1)
+        self._fits[grid] = now
+
+    def _work_out(self, slots: NDArray[np.int64], rows: NDArray[np.int64]) -> Flags:
+        """[slots, rows]: would a member fit, from the columns as they are."""
+        columns = self._columns
+        kinds = columns.kind[rows]
+        gpus = self._gpus[slots][:, None]
+        free = self._accepted[slots[:, None], kinds] & columns.free_mask[rows]
+        fits: Flags = np.bitwise_count(free) >= gpus
+        fits &= columns.cpu_free[rows] >= self._cpu[slots][:, None]
+        fits &= columns.memory_free[rows] >= self._memory[slots][:, None]
+        fits &= columns.open[rows]
+        for at, slot in enumerate(slots.tolist()):
+            if slot in self._special:
+                self._correct(self._special[slot], rows, free[at], fits[at])
+        return fits
+
+    def _correct(self, need: Need, rows: NDArray[np.int64], free: NDArray[np.uint64], fits: Flags) -> None:
+        columns = self._columns
+        if need.one_island:
+            for at, row in enumerate(rows.tolist()):
+                if fits[at]:
+                    mask = int(free[at])
+                    fits[at] = any((mask & island).bit_count() >= need.member.gpus for island in columns.layouts[row].islands)
+        if need.avoid:
+            avoided = [columns.row[node] for node in need.avoid if node in columns.row]
+            fits &= ~np.isin(rows, avoided)

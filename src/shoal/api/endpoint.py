@@ -199,6 +199,8 @@ def _decode_body(call: Call) -> Any:
     media = call.headers.get(b"content-type", wanted).partition(b";")[0].strip().lower()
     if media != wanted:
         raise WrongMedia(f"{operation.id} reads {wanted.decode()}, not {media.decode('latin-1')}")
+    if operation.decode is not None:
+        return operation.decode(call.raw)
     return (decode_pack if operation.takes == "pack" else decode_json)(call.raw, operation.body)
 
 
@@ -262,9 +264,7 @@ async def _send_encoded(send: Send, request_id: str, status: int, headers: _RawH
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_problem(
-    send: Send, error: Exception, request_id: str, instance: str, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
+async def send_problem(send: Send, error: Exception, request_id: str, instance: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
     """Answers with an error, outside of any operation."""
     problem = problem_of(error, request_id=request_id, instance=instance)
     await _send_encoded(send, request_id, problem.status, [*problem_headers(problem), *headers], encode_problem(problem))

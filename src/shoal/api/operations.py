@@ -71,6 +71,8 @@ class Operation:
     body: Any = None
     """The type of the request body; None where there is none."""
     takes: Media = "none"
+    decode: Callable[[bytes], Any] | None = None
+    """How the body is read, where that is more than decoding `body`: short forms of a job."""
     answer: Any = None
     gives: Media = "json"
     media_type: str = ""

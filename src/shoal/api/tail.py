@@ -32,6 +32,8 @@ COALESCE_S = 0.004
 CHANGES_PER_TURN = 1_000
 EVENTS = "events"
 """The key of everybody who reads the event stream."""
+MAIL = "mail"
+"""The key of agents that wait for commands: their mailboxes ring them, the tail only when it closes."""
 
 
 def job_key(job_id: str) -> str:
@@ -47,12 +49,18 @@ def log_key(job_id: str, attempt: int, rank: int) -> str:
 class Watch:
     """One watcher's alarm. Made by `Tail.watch` before its owner first looks, so no change falls between look and wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
         """Something changed (or the server closes): look again."""
         self._rung.set()
+
+    def ring_from_thread(self) -> None:
+        """As `ring`, from any thread."""
+        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            self._loop.call_soon_threadsafe(self._rung.set)
 
     async def next(self, timeout_s: float) -> bool:
         """True once something changed since the last call, False after `timeout_s`."""
@@ -96,7 +104,7 @@ class Tail:
         if self._count == 0:
             self._restart()
         self._count += 1
-        watch = Watch()
+        watch = Watch(self._loop)
         for key in keys:
             self._watches.setdefault(key, []).append(watch)
         try:

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from shoal.base.errors import Unavailable
-from shoal.client.answers import raise_problem
+from shoal.client.answers import error_of, raise_problem
 from shoal.client.transport import CONNECT_TIMEOUT_S, segment
 from shoal.model.codec import decode_json, encode_json
+from shoal.model.problem import Problem
 from shoal.model.wire import ExecExit, ExecRequest, ExecResize, ExecStream
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Terminals:
         self._api = api
 
     def open(self, ref: str | int, request: ExecRequest) -> Terminal:
-        """Runs the request's command beside the job's task; it is running when this returns."""
+        """Asks for the request's command beside the job's task. A refusal comes with the first of `messages`."""
         path = f"/v1/projects/{segment(self._api.project)}/jobs/{segment(str(ref))}/exec"
         terminal = Terminal(self._dial(path))
         terminal.send_text(encode_json(request).decode())
@@ -104,11 +105,17 @@ class Terminal:
         self.send(ExecStream.EXIT, encode_json(ExecExit(exit_code=exit_code, message=message)))
 
     def messages(self) -> Iterator[tuple[ExecStream, bytes]]:
-        """What comes, until the other side closes. A stream that this version does not know is skipped."""
+        """
+        What comes, until the other side closes. A stream that this version does not know is skipped.
+
+        Raises the error of a refusal by the server, and Unavailable when the connection breaks.
+        """
         from websockets.exceptions import ConnectionClosed
 
         try:
             for message in self._connection:
+                if isinstance(message, str):
+                    raise error_of(decode_json(message, Problem))
                 if isinstance(message, bytes) and message and message[0] in ExecStream.__members__.values():
                     yield ExecStream(message[0]), message[1:]
         except ConnectionClosed as error:

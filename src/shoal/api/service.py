@@ -1,0 +1,60 @@
+"""
+What every handler shares in one server process: the plane, the landing for durable writes, the tail, page tokens, open terminals.
+
+Made by the composition root on the running event loop, closed by it before the loop ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from shoal.api.bridges import Bridges
+from shoal.api.cursors import Cursors
+from shoal.api.landing import Landing
+from shoal.api.tail import Tail
+from shoal.control.plane import Plane
+from shoal.model.codec import encode_json
+from shoal.model.wire import Health
+
+T = TypeVar("T")
+log = logging.getLogger("shoal.api")
+
+
+class Service:
+    """See module. `secret` seals page tokens; `health` says how the plane's own thread does."""
+
+    def __init__(self, plane: Plane, loop: asyncio.AbstractEventLoop, *, secret: bytes, health: Callable[[], Health]) -> None:
+        self.plane = plane
+        self.health = health
+        self.landing = Landing(loop)
+        self.tail = Tail(plane.store, loop)
+        self.cursors = Cursors(secret)
+        self.bridges = Bridges()
+        self.openapi = b""
+        """The document, printed when first asked for."""
+        self._prefix = plane.ids.uuid(plane.clock.now_ms()).replace("-", "")[:20]
+        self._requests = 0
+
+    async def settle(self, future: Future[T]) -> T:
+        """The answer of a use case once it is durable."""
+        return await self.landing.settle(future)
+
+    def new_request_id(self) -> str:
+        """Unique, and rising within a process. A counter under a random prefix: a UUID per request would cost more than routing it."""
+        self._requests += 1
+        return f"{self._prefix}-{self._requests:x}"
+
+    def print_openapi(self, document: Callable[[], object]) -> bytes:
+        """The OpenAPI document as bytes; made once."""
+        if not self.openapi:
+            self.openapi = encode_json(document())
+        return self.openapi
+
+    def close(self) -> None:
+        """Ends long answers and terminals. Idempotent."""
+        self.tail.close()
+        self.bridges.close()

@@ -1,0 +1,73 @@
+"""What /proc tells of processes: parents, start times, environment marks. Used where the kernel keeps no group for us."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    parent: int
+    group: int
+    state: str
+    started: int
+    """Clock ticks after boot; with the pid it names a process for good."""
+
+
+def read_process(pid: int) -> Process | None:
+    """The process, or None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rfind(b")") + 2 :].split()
+    return Process(pid, int(fields[1]), int(fields[2]), chr(fields[0][0]), int(fields[19]))
+
+
+def all_processes() -> dict[int, Process]:
+    """Every process that is no zombie, by pid."""
+    found: dict[int, Process] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = read_process(int(name))
+            if process is not None and process.state not in "ZX":
+                found[process.pid] = process
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """True for a process that is there and no zombie."""
+    process = read_process(pid)
+    return process is not None and process.state not in "ZX"
+
+
+def mark_of(pid: int, name: bytes) -> str | None:
+    """The value of an environment variable that the process was started with; None if unset or not ours to read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = b"\0" + file.read()
+    except OSError:
+        return None
+    at = text.find(b"\0" + name + b"=")
+    if at < 0:
+        return None
+    end = text.find(b"\0", at + 1)
+    return text[at + len(name) + 2 : end if end >= 0 else len(text)].decode("utf-8", "replace")
+
+
+def with_descendants(roots: set[int], processes: dict[int, Process]) -> set[int]:
+    """`roots` that live, and everything that descends from them."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    seen: set[int] = set()
+    todo = [pid for pid in roots if pid in processes]
+    while todo:
+        pid = todo.pop()
+        if pid not in seen:
+            seen.add(pid)
+            todo.extend(children.get(pid, ()))
+    return seen

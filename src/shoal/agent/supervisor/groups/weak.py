@@ -1,0 +1,103 @@
+"""
+No kernel group allowed: processes are found by the environment mark SHOAL_ALLOCATION and by descent from the tasks.
+
+A process that wipes its environment *and* loses its parent between two looks is not found by either. Since the supervisor is the
+subreaper, it becomes the supervisor's own child: such a stray counts to the allocation once there is only one left that it can be
+of, and dies at the latest when none is left. This is why the node says `isolation: weak`.
+Cost: a look reads /proc of every process of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+from shoal.agent.supervisor.groups.processes import Process, all_processes, mark_of, read_process, with_descendants
+from shoal.agent.supervisor.groups.protocol import Doors, GroupLimits, check_name
+
+MARK = b"SHOAL_ALLOCATION"
+NODE_MARK = b"SHOAL_SUPERVISOR"
+"""Tells apart the supervisors of several nodes on one machine."""
+
+
+class WeakGroups:
+    isolation = "weak"
+    controllers: tuple[str, ...] = ()
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self._known: dict[str, dict[int, int]] = {}
+        """Per allocation: pid to start time of each process that was ever seen to belong to it."""
+
+    def make(self, allocation: str, limits: GroupLimits) -> None:  # noqa: ARG002
+        self._known.setdefault(check_name(allocation), {})
+
+    def make_task(self, allocation: str, rank: int) -> Doors:  # noqa: ARG002
+        return Doors()
+
+    def marks(self, allocation: str) -> dict[str, str]:
+        return {MARK.decode(): allocation, NODE_MARK.decode(): self.base}
+
+    def adopt(self, allocation: str, pid: int) -> None:
+        process = read_process(pid)
+        if process is not None:
+            self._known.setdefault(allocation, {})[pid] = process.started
+
+    def pids(self, allocation: str) -> tuple[int, ...]:
+        processes = all_processes()
+        owners = self._owners(processes)
+        known = self._known.get(allocation, {})
+        roots = {pid for pid, started in known.items() if pid in processes and processes[pid].started == started}
+        roots |= {pid for pid, owner in owners.items() if owner == allocation}
+        members = with_descendants(roots, processes)
+        if len(self._known) == 1:
+            members |= with_descendants(self._strays(processes, owners), processes)
+        self._known[allocation] = {pid: processes[pid].started for pid in members}
+        return tuple(sorted(members))
+
+    def alive(self, allocation: str) -> bool:
+        return bool(self.pids(allocation))
+
+    def kill(self, allocation: str) -> None:
+        for pid in self.pids(allocation):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def cpu_ms(self, allocation: str) -> int | None:  # noqa: ARG002
+        return None
+
+    def memory_peak_bytes(self, allocation: str) -> int | None:  # noqa: ARG002
+        return None
+
+    def oom_kills(self, allocation: str) -> int:  # noqa: ARG002
+        return 0
+
+    def remove(self, allocation: str) -> None:
+        self._known.pop(allocation, None)
+        if not self._known:
+            processes = all_processes()
+            for pid in with_descendants(self._strays(processes, self._owners(processes)), processes):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def found(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self._owners(all_processes()).values())))
+
+    def _owners(self, processes: dict[int, Process]) -> dict[int, str]:
+        """Allocation by pid, of processes that carry this supervisor's marks."""
+        owners: dict[int, str] = {}
+        me = os.getpid()
+        for pid in processes:
+            if pid != me and mark_of(pid, NODE_MARK) == self.base:
+                allocation = mark_of(pid, MARK)
+                if allocation:
+                    owners[pid] = allocation
+        return owners
+
+    def _strays(self, processes: dict[int, Process], owners: dict[int, str]) -> set[int]:
+        """Children of the supervisor that belong to nobody known."""
+        me = os.getpid()
+        known = {(pid, started) for of in self._known.values() for pid, started in of.items()}
+        return {p.pid for p in processes.values() if p.parent == me and p.pid not in owners and (p.pid, p.started) not in known}
+

@@ -1,0 +1,24 @@
+"""Jobs by what people type: a number (`12`), an array element (`12_3`) or an id. The world first, the store for what has left it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.control.access import Caller, see_job
+from shoal.model.job import Job
+
+if TYPE_CHECKING:
+    from shoal.control.plane import Plane
+
+
+def find_job(plane: Plane, caller: Caller, project: str, ref: str) -> Job:
+    """The job `ref` of a project that the caller may see. Raises NotFound, in the same words for what is not there and not theirs."""
+    return see_job(caller, _look_up(plane, project, ref), project, ref)
+
+
+def _look_up(plane: Plane, project: str, ref: str) -> Job | None:
+    plane.world.catch_up()
+    known = plane.world.job_numbered(int(ref)) if ref.isascii() and ref.isdigit() and len(ref) < 19 else plane.world.job(ref)
+    if known is not None:
+        return known if known.project == project else None
+    return plane.store.find_job(project, ref)

@@ -1,0 +1,161 @@
+"""
+The cycle in life: the board moved forward by what was committed, judged, the plan checked by one who did not make it, and enacted.
+
+Runs only when something changed that could start a job, or when the plan's own time has come. Each placed gang is one ChangeSet in its
+job's lane; the step waits for all of them together, so that the next cycle sees them. A job that changed since it was planned is
+passed over: the change itself brings the next cycle.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.base import limits
+from shoal.base.errors import Conflict, InvariantViolated
+from shoal.base.rng import Rng
+from shoal.control.lanes import JobSubject
+from shoal.control.steps.base import Progress, log
+from shoal.control.world import World
+from shoal.lifecycle.enact import enact_evict, enact_place
+from shoal.model.attempt import HOLDING, Allocation, Attempt
+from shoal.model.change import Change, ChangeSet
+from shoal.model.job import LIVE, Job
+from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Resize
+from shoal.model.snapshot import Picture
+from shoal.model.wire import Explanation, QueueView
+from shoal.scheduling.board import Board
+from shoal.scheduling.check import check_plan
+from shoal.scheduling.cycle import schedule
+from shoal.scheduling.explain import explain_job
+from shoal.scheduling.views import queue_views
+
+if TYPE_CHECKING:
+    from shoal.control.plane import Plane
+
+_NOT_CARRIED_OUT = (Resize, Move, Delegate)
+
+
+class ScheduleStep:
+    """See module. `step` from one thread; `explain` and `queue_views` from any, waiting for a cycle that runs."""
+
+    name = "schedule"
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._lock = threading.Lock()
+        """Held while the board moves or is judged on."""
+        self._board = Board.of(plane.store.snapshot())
+        self._rng = Rng(plane.term)
+        self._pending = True
+        """Something changed that could start a job."""
+        self._new_dependencies = True
+        self._next_at_ms: int | None = None
+        self.last: Plan | None = None
+
+    def step(self, now_ms: int) -> Progress:
+        """One cycle, if there is reason for one."""
+        with self._lock:
+            self._refresh()
+            if not self._pending and (self._next_at_ms is None or now_ms < self._next_at_ms):
+                return Progress(0, self._next_at_ms)
+            self._pending = False
+            plan = schedule(self._board, self._plane.policy, now_ms, self._rng.stream(f"cycle/{self._board.cycle}"))
+            self._check(plan)
+            acts = [d for d in plan.decisions if isinstance(d, Place | Evict)]
+            planned = [(decision, self._board.jobs[decision.job].version) for decision in acts]
+        self.last = plan
+        self._next_at_ms = plan.next_at_ms
+        return Progress(self._enact(planned, now_ms), plan.next_at_ms)
+
+    def explain(self, job_id: str, now_ms: int) -> Explanation | None:
+        """Why a live job is where it is; None for one that is not on the board."""
+        with self._lock:
+            self._refresh()
+            return explain_job(self._board, self._plane.policy, job_id, now_ms) if job_id in self._board.jobs else None
+
+    def queue_views(self) -> tuple[QueueView, ...]:
+        """Every queue with its numbers, by name."""
+        with self._lock:
+            self._refresh()
+            return queue_views(self._board)
+
+    # --- the board -------------------------------------------------------------------------------------------------------------
+    def _refresh(self) -> None:
+        """Takes in what was committed, and what agents see on devices."""
+        plane = self._plane
+        while changes := plane.store.changes_after(self._board.version, limits.CHANGES_PER_READ):
+            for change in changes:
+                self._board.apply(change)
+                self._note(change)
+            if len(changes) < limits.CHANGES_PER_READ:
+                break
+        for node_id, devices in plane.links.take_soiled():
+            self._board.mark_dirty(node_id, devices)
+            self._pending = True
+        if self._new_dependencies:
+            self._new_dependencies = False
+            self._learn(self._board.unknown_dependencies())
+
+    def _note(self, change: Change) -> None:
+        self._pending = self._pending or _matters(change, self._plane.world)
+        self._new_dependencies = self._new_dependencies or any(isinstance(r, Job) and r.spec.depends_on for r in change.put)
+
+    def _learn(self, unknown: tuple[str, ...]) -> None:
+        """Jobs that ended before one came that depends on them are not on the board; the world or the store knows how they ended."""
+        known = {job_id: job for job_id in unknown if (job := self._plane.world.ended.get(job_id)) is not None}
+        missing = tuple(job_id for job_id in unknown if job_id not in known)
+        known.update({job.id: job for job in self._plane.store.jobs_by_id(missing)} if missing else {})
+        self._board.learn_ended({job_id: job.state for job_id, job in known.items()})
+
+    def _check(self, plan: Plan) -> None:
+        """Raises InvariantViolated for a plan that is not legal, or that holds a decision which nothing here carries out."""
+        if not any(isinstance(decision, Place) for decision in plan.decisions):
+            return
+        odd = [type(decision).__name__ for decision in plan.decisions if isinstance(decision, _NOT_CARRIED_OUT)]
+        violations = (*check_plan(self._touched(plan), plan), *(f"no step carries out a {name}" for name in odd))
+        if violations:
+            self._pending = True
+            raise InvariantViolated(f"the plan at version {plan.version} is not legal: {'; '.join(violations[:8])}")
+
+    # --- enacting --------------------------------------------------------------------------------------------------------------
+    def _enact(self, planned: list[tuple[Place | Evict, int]], now_ms: int) -> int:
+        """Each decision in its job's lane, awaited together."""
+        plane = self._plane
+        writes: list[Future[Picture | None]] = []
+        for decision, version in planned:
+            subject = JobSubject(plane.world, plane.store, decision.job)
+            writes.append(plane.lanes.ask(subject, partial(self._judge, decision, version, now_ms)))
+        plane.await_all(writes)
+        return len(writes)
+
+    def _judge(self, decision: Place | Evict, planned_version: int, now_ms: int, picture: Picture | None) -> ChangeSet:
+        """The decision carried out, if its job is still the one that was planned for."""
+        plane = self._plane
+        if picture is None or picture.job.version != planned_version:
+            return ChangeSet()
+        if isinstance(decision, Evict):
+            return enact_evict(decision, picture, now_ms, plane.terms)
+        try:
+            return enact_place(decision, picture.job, plane.world.nodes, now_ms, plane.terms)
+        except Conflict as error:  # The node was removed a moment ago, which brings a cycle of its own.
+            log.info("not placed: %s", error.message)
+            return ChangeSet()
+
+
+def _matters(change: Change, world: World) -> bool:
+    """Whether a change could let a job start: anything but the progress of what is placed already."""
+    if change.delete:
+        return True
+    for record in change.put:
+        if isinstance(record, Job):
+            if record.state not in LIVE or world.dependents_of(record.id):
+                return True
+        elif isinstance(record, Allocation):
+            if record.state not in HOLDING:
+                return True
+        elif not isinstance(record, Attempt):
+            return True
+    return False

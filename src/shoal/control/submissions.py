@@ -1,0 +1,219 @@
+"""
+New jobs: what is asked is checked, its names are resolved, and everything that makes it true is handed to the store as one set.
+
+Called by `api` through `control.jobs`. The idempotency key is written in the same transaction as the job, so that a repeat finds the
+job or finds nothing; there is no state in between. Nothing is looked up beforehand for a key: the store's answer says who came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.base import limits
+from shoal.base.errors import Fault, Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
+from shoal.control.access import Caller, see_project
+from shoal.control.answers import done, then
+from shoal.control.finding import find_job
+from shoal.lifecycle.array import new_array
+from shoal.lifecycle.job import Origin, new_job
+from shoal.lifecycle.spec_rules import check_spec
+from shoal.model.access import IdempotencyKey
+from shoal.model.change import Applied, ChangeSet, Outcome
+from shoal.model.job import Dependency, Job, JobSpec
+from shoal.model.queue import Queue
+from shoal.scheduling.fit import could_ever_fit
+
+if TYPE_CHECKING:
+    from shoal.control.plane import Plane
+
+DEFAULT_QUEUE = "default"
+OPERATION = "jobs.create"
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """One create. `fingerprint` is that of the body as sent; without a `key` every create makes a job."""
+
+    project: str
+    spec: JobSpec
+    key: str | None = None
+    fingerprint: str = ""
+    must_fit: bool = False
+    """Refuse what today's fleet could never hold, in place of waiting for a larger one."""
+    dry_run: bool = False
+    """Check everything, write nothing; the answer's job has no number."""
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """`job` as it is now; `replayed` when an earlier request with the same key had made it."""
+
+    job: Job
+    replayed: bool = False
+
+
+def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[Submitted]:
+    """
+    The job, once it is durable. An array answers with its parent.
+
+    Raises: NotFound for the project; Invalid with all faults; Forbidden for another's Unix user; Refused by `must_fit`; by the future,
+    KeyReused for a key that came with another body.
+    """
+    see_project(plane, caller, submission.project)
+    plane.world.catch_up()
+    spec, queue = _resolved(plane, caller, submission)
+    if submission.dry_run:
+        return done(Submitted(job=_birth(spec, _origin(plane, caller, submission.project, queue), lambda: "").put[0]))  # type: ignore[arg-type]
+    origin = _origin(plane, caller, submission.project, queue, numbers=1 + _elements(spec))
+    changes = _birth(spec, origin, lambda: plane.ids.uuid(origin.now_ms))
+    if submission.must_fit:
+        _must_fit(plane, changes)
+    keyed = msgspec.structs.replace(changes, key=_key_row(caller, submission, origin))
+    return then(plane.store.apply(keyed, plane.term), partial(_answer, plane, submission, keyed))
+
+
+def submit_batch(plane: Plane, caller: Caller, submissions: Sequence[Submission]) -> tuple[Future[Submitted] | ShoalError, ...]:
+    """An answer for each, in order: a future as of `submit_job`, or the error that it met before anything was written."""
+    if len(submissions) > limits.BATCH_JOBS_MAX:
+        raise Invalid(f"{len(submissions)} jobs in one batch, at most {limits.BATCH_JOBS_MAX} are taken; send several batches")
+    answers: list[Future[Submitted] | ShoalError] = []
+    for submission in submissions:
+        try:
+            answers.append(submit_job(plane, caller, submission))
+        except ShoalError as error:
+            answers.append(error)
+    return tuple(answers)
+
+
+# --- checking and resolving -----------------------------------------------------------------------------------------------
+def _resolved(plane: Plane, caller: Caller, submission: Submission) -> tuple[JobSpec, Queue]:
+    """The spec with its names made definite, and its queue. Raises Invalid with every fault found."""
+    spec = _as_user(caller, submission.spec)
+    faults = [*check_spec(spec)]
+    queue = _queue_of(plane, submission.project, spec, faults)
+    depends_on = _dependencies(plane, caller, submission.project, spec, faults)
+    faults.extend(_missing_things(plane, submission.project, spec))
+    if faults or queue is None:
+        raise Invalid(f"the job cannot be taken: {faults[0].message}", tuple(faults[: limits.FAULTS_SHOWN_MAX]))
+    if depends_on != spec.depends_on:
+        spec = msgspec.structs.replace(spec, depends_on=depends_on)
+    return spec, queue
+
+
+def _as_user(caller: Caller, spec: JobSpec) -> JobSpec:
+    """The spec with the Unix user that its tasks run as: the caller's own; another only for an admin."""
+    if spec.user is not None and spec.user != caller.unix_user and caller.role != "admin":
+        own = f"as {caller.unix_user!r}" if caller.unix_user else "without `user`, as the agents' own user"
+        raise Forbidden(f"{caller.principal} cannot run jobs as Unix user {spec.user!r}; submit {own}")
+    return spec if spec.user is not None or caller.unix_user is None else msgspec.structs.replace(spec, user=caller.unix_user)
+
+
+def _queue_of(plane: Plane, project: str, spec: JobSpec, faults: list[Fault]) -> Queue | None:
+    name = spec.queue or default_queue(plane, project)
+    queue = plane.world.queues.get(name)
+    if queue is None or queue.spec.project != project:
+        mine = tuple(sorted(q.id for q in plane.world.queues.values() if q.spec.project == project))
+        faults.append(Fault(f"project {project!r} has no queue {name!r}", "/queue", allowed=mine))
+        return None
+    if any(other.spec.parent == name for other in plane.world.queues.values()):
+        faults.append(Fault(f"queue {name!r} has queues under it; submit to one of those", "/queue"))
+    return queue
+
+
+def default_queue(plane: Plane, project: str) -> str:
+    """Where a job without a queue goes: `default` if it is the project's, else the project's first by name."""
+    queues = plane.world.queues
+    if DEFAULT_QUEUE in queues and queues[DEFAULT_QUEUE].spec.project == project:
+        return DEFAULT_QUEUE
+    parents = {queue.spec.parent for queue in queues.values()}
+    return min((q.id for q in queues.values() if q.spec.project == project and q.id not in parents), default=DEFAULT_QUEUE)
+
+
+def _dependencies(plane: Plane, caller: Caller, project: str, spec: JobSpec, faults: list[Fault]) -> tuple[Dependency, ...]:
+    """The same with ids in place of numbers. What exists already cannot depend on what is being made, so there is no cycle to find."""
+    resolved: list[Dependency] = []
+    for place, dependency in enumerate(spec.depends_on):
+        try:
+            job = find_job(plane, caller, project, dependency.job)
+        except NotFound as error:
+            faults.append(Fault(error.message, f"/depends_on/{place}/job"))
+            continue
+        resolved.append(msgspec.structs.replace(dependency, job=job.id))
+    return tuple(resolved)
+
+
+def _missing_things(plane: Plane, project: str, spec: JobSpec) -> list[Fault]:
+    faults: list[Fault] = []
+    for file, name in spec.secrets.items():
+        if plane.store.secret(project, name) is None:
+            faults.append(Fault(f"project {project!r} has no secret {name!r}; set it with shoal secret set", f"/secrets/{file}"))
+    if spec.workdir is not None and spec.workdir.blob is not None and not plane.blobs.has(spec.workdir.blob):
+        faults.append(Fault("this archive has not been uploaded; the command line does it before it submits", "/workdir/blob"))
+    return faults
+
+
+# --- making ---------------------------------------------------------------------------------------------------------------
+def _elements(spec: JobSpec) -> int:
+    return len(spec.array.indices) if spec.array is not None else 0
+
+
+def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, numbers: int = 0) -> Origin:
+    now_ms = plane.clock.now_ms()
+    return Origin(
+        id=plane.ids.uuid(now_ms) if numbers else "",
+        number=plane.store.reserve_numbers(numbers) if numbers else 0,
+        project=project,
+        owner=caller.principal,
+        queue=queue.id,
+        now_ms=now_ms,
+        default_time_ms=queue.spec.default_time_ms,
+    )
+
+
+def _birth(spec: JobSpec, origin: Origin, fresh_id: Callable[[], str]) -> ChangeSet:
+    """The records of a new job or array; its first record is the one that the user will ask for."""
+    try:
+        if spec.array is None:
+            return new_job(spec, origin)
+        return new_array(spec, origin, tuple(fresh_id() for _ in spec.array.indices))
+    except ValueError as error:  # A begin time that is none: checked before, but the calendar has the last word.
+        raise Invalid(f"the job cannot be taken: {error}", (Fault(str(error), "/begin"),)) from error
+
+
+def _must_fit(plane: Plane, changes: ChangeSet) -> None:
+    job = changes.put[-1]
+    assert isinstance(job, Job)
+    reason = could_ever_fit(tuple(plane.world.nodes.values()), tuple(plane.world.queues.values()), job)
+    if reason is not None:
+        raise Refused(f"today's fleet could never hold this job: {reason.message}")
+
+
+def _key_row(caller: Caller, submission: Submission, origin: Origin) -> IdempotencyKey | None:
+    if submission.key is None:
+        return None
+    return IdempotencyKey(
+        project=submission.project,
+        principal=caller.principal,
+        operation=OPERATION,
+        key=submission.key,
+        fingerprint=submission.fingerprint,
+        resource=origin.id,
+        created_ms=origin.now_ms,
+    )
+
+
+def _answer(plane: Plane, submission: Submission, changes: ChangeSet, outcome: Outcome) -> Submitted:
+    """The store's word as an answer: what was made now, or what an earlier request with the same key had made."""
+    if isinstance(outcome, Applied):
+        job = changes.put[0]
+        assert isinstance(job, Job)
+        return Submitted(job=msgspec.structs.replace(job, version=outcome.version))
+    if outcome.key.fingerprint != submission.fingerprint:
+        raise KeyReused("this idempotency key was used with another body; make a new key for a new job, or repeat the request unchanged")
+    made = plane.world.job(outcome.key.resource) or plane.store.job(outcome.key.resource)
+    if made is None:
+        raise NotFound("this idempotency key made a job that has been purged; make a new key to submit again")
+    return Submitted(job=made, replayed=True)

@@ -32,12 +32,21 @@ def _dec_hook(kind: type, raw: Any) -> Any:
 
 
 _json_encoder = msgspec.json.Encoder(enc_hook=_enc_hook, order="deterministic")
+_stored_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
 _pack_encoder = msgspec.msgpack.Encoder(enc_hook=_enc_hook)
 
 
 def encode_json(value: Any) -> bytes:
     """JSON bytes with sorted keys: equal values give equal bytes."""
-    return _json_encoder.encode(value)
+    try:
+        return _json_encoder.encode(value)
+    except TypeError:  # Keys that are numbers (exits by rank): the encoder sorts text only, so they become text first.
+        return _json_encoder.encode(msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True))
+
+
+def encode_stored(value: Any) -> bytes:
+    """JSON bytes with keys in their own order, for records that are read back: a user's `env` keeps the order it was written in."""
+    return _stored_encoder.encode(value)
 
 
 def encode_pack(value: Any) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 from shoal.base.errors import Conflict, InvariantViolated, VersionConflict
 from shoal.model.access import IdempotencyKey
 from shoal.model.change import Applied, Change, ChangeSet, KeyExists, Outcome, Record
-from shoal.model.codec import decode_json, encode_json
+from shoal.model.codec import decode_json, encode_stored
 from shoal.store import statements
 from shoal.store.dialect import Connection, Dialect
 from shoal.store.head import Head
@@ -110,7 +110,7 @@ class Group:
         if key is not None:
             assert changes.key is not None
             self._keys[key] = changes.key
-            self._key_rows.append((key, changes.key.created_ms, encode_json(changes.key)))
+            self._key_rows.append((key, changes.key.created_ms, encode_stored(changes.key)))
         self._take(stamped)
         return Applied(version=stamped.change.version)
 
@@ -138,8 +138,8 @@ class Group:
             Change(version=version, put=put, delete=changes.delete, events=events, commands=commands),
             _encoded(put),
             _encoded(changes.delete),
-            [encode_json(row) for row in events],
-            [encode_json(row) for row in commands],
+            [encode_stored(row) for row in events],
+            [encode_stored(row) for row in commands],
         )
 
     def _take(self, stamped: _Stamped) -> None:
@@ -201,7 +201,7 @@ class Group:
 
 
 def _encoded(records: Iterable[Record]) -> list[tuple[str, bytes]]:
-    return [(KIND_OF_TYPE[type(record)].table, encode_json(record)) for record in records]
+    return [(KIND_OF_TYPE[type(record)].table, encode_stored(record)) for record in records]
 
 
 def _moved(place: Place, read: int, stored: int) -> VersionConflict:

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.base import limits
 from shoal.model.change import Change, Record
-from shoal.model.codec import decode_json, encode_json
+from shoal.model.codec import decode_json, encode_stored
 from shoal.model.command import CommandRow
 from shoal.model.event import EventRow
 from shoal.store import statements
@@ -42,7 +42,7 @@ def encode_change(
 ) -> bytes:
     """The body of a row of `change`."""
     raw = msgspec.Raw
-    return encode_json(
+    return encode_stored(
         StoredChange(
             version=version,
             put=tuple((table, raw(body)) for table, body in put),

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from shoal.model.access import IdempotencyKey, Secret, Token
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Record
-from shoal.model.codec import encode_json
+from shoal.model.codec import encode_stored
 from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
@@ -60,7 +60,7 @@ def row_of(kind: Kind, record: Record, body: bytes) -> tuple[object, ...]:
 
 def key_id(project: str, principal: str, operation: str, key: str) -> str:
     """One text for the four parts of an idempotency key's scope; JSON, so that no choice of parts can look like another."""
-    return encode_json([project, principal, operation, key]).decode()
+    return encode_stored([project, principal, operation, key]).decode()
 
 
 def id_of_key(key: IdempotencyKey) -> str:

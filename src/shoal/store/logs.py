@@ -8,6 +8,7 @@ killed server had written of an append is simply there, and the sender goes on b
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -23,6 +24,7 @@ from shoal.model.wire import TaskLog
 
 Wake = Callable[[int, int, int], None]
 """(attempt, rank, size)"""
+_log = logging.getLogger(__name__)
 LOCKS: Final = 64
 """Appends to one log go one after another; two logs share a lock with this many to one against it, which costs only time."""
 
@@ -147,7 +149,10 @@ class LogStore:
 
     def _wake(self, job: str, attempt: int, rank: int, size: int) -> None:
         for wake in self._followers.get(job, ()):
-            wake(attempt, rank, size)
+            try:
+                wake(attempt, rank, size)
+            except Exception:  # The bytes are written: a follower's fault is not the sender's.
+                _log.exception("a follower of the logs of job %s failed", job)
 
     def _directory_of(self, job: str) -> Path:
         if not is_uuid(job):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.base.errors import InvariantViolated, Refused, ShoalError, Unavailable
-from shoal.model.codec import encode_json
+from shoal.model.codec import encode_stored
 from shoal.store.dialect import Connection, Trouble
 
 BUSY_WAIT_S: Final = 10.0
@@ -86,7 +86,7 @@ class Sqlite:
         return text
 
     def ids(self, ids: Sequence[str]) -> object:
-        return encode_json(ids).decode()
+        return encode_stored(ids).decode()
 
     def begin_write(self, connection: Connection, durable: bool) -> None:
         if durable is not self._durable:

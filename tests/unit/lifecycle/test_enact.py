@@ -57,7 +57,10 @@ def test_groups_have_their_own_tasks_and_ranks_of_their_own() -> None:
 
 
 def test_an_alternative_brings_its_own_tasks_whether_the_plan_names_it_or_not() -> None:
-    ways = (Resources(nodes=CountRange(1, 1), gpus=GpuAsk(count=8), tasks_per_node=8), Resources(nodes=CountRange(2, 2), gpus=GpuAsk(count=4)))
+    ways = (
+        Resources(nodes=CountRange(1, 1), gpus=GpuAsk(count=8), tasks_per_node=8),
+        Resources(nodes=CountRange(2, 2), gpus=GpuAsk(count=4)),
+    )
     spec = a_spec(1, any_of=ways)
     place = Place(job=JOB_ID, members=(member("n0", 4), member("n1", 4)))
     assert chosen(spec, place) == 1

@@ -67,7 +67,9 @@ def test_a_running_job_is_cancelling_until_every_member_has_given_back() -> None
     gang.commands()
     gang.tell(GRACEFUL, by="user/anna")
     stops = gang.commands()
-    assert [(type(c), c.mode, c.signal, c.grace_ms) for c in stops if isinstance(c, Stop)] == [(Stop, CancelMode.GRACEFUL, "TERM", 30_000)] * 2
+    assert [(type(c), c.mode, c.signal, c.grace_ms) for c in stops if isinstance(c, Stop)] == [
+        (Stop, CancelMode.GRACEFUL, "TERM", 30_000)
+    ] * 2
     gang.tell(gang.exited(0, exit_code=143, signal=15))
     gang.tell(gang.released(0))
     assert (gang.job.state, gang.states) == (JobState.CANCELLING, "RELEASED STOPPING")
@@ -133,7 +135,10 @@ def test_force_hastens_the_stop_of_a_gang_whose_end_is_decided() -> None:
     gang.tell(gang.exited(0, exit_code=5))
     gang.commands()
     gang.tell(FORCE)
-    assert [(c.mode, c.allocation[-1]) for c in gang.commands() if isinstance(c, Stop)] == [(CancelMode.FORCE, "0"), (CancelMode.FORCE, "1")]
+    assert [(c.mode, c.allocation[-1]) for c in gang.commands() if isinstance(c, Stop)] == [
+        (CancelMode.FORCE, "0"),
+        (CancelMode.FORCE, "1"),
+    ]
     assert gang.job.state is JobState.COMPLETING
 
 
@@ -252,7 +257,8 @@ def test_a_running_job_changes_its_time_and_priority_but_not_its_queue() -> None
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("priority", 1_000_001), ("priority", True), ("time", "0s"), ("time", "soon"), ("time", "99999d"), ("color", "red")]
+    ("field", "value"),
+    [("priority", 1_000_001), ("priority", True), ("time", "0s"), ("time", "soon"), ("time", "99999d"), ("color", "red")],
 )
 def test_an_update_out_of_bounds_is_invalid_and_names_the_field(field: str, value: Any) -> None:
     with pytest.raises(Invalid) as refused:

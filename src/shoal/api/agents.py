@@ -9,7 +9,7 @@ import msgspec
 from shoal.api.blobs import send_blob
 from shoal.api.operations import Answer, Call, Stream
 from shoal.api.parts import wait_ms_of
-from shoal.api.tail import MAIL, log_key
+from shoal.api.tail import log_key
 from shoal.control import nodes as use
 from shoal.control.secrets import open_for_allocation
 from shoal.model.wire import Commands, OpenedSecrets, Upload
@@ -35,7 +35,7 @@ async def poll_commands(call: Call) -> Answer:
     query: CommandsQuery = call.query
     plane, loop = call.service.plane, asyncio.get_running_loop()
     until = loop.time() + wait_ms_of(query.wait) / 1_000
-    with call.service.tail.watch(MAIL) as watch:
+    with call.service.tail.alarm() as watch:
         stop = plane.agents.on_mail(call.caller.node, watch.ring_from_thread)
         try:
             while True:

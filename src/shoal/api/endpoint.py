@@ -142,7 +142,7 @@ def check_role(caller: Caller, operation: Operation, path: Mapping[str, str]) ->
         raise NotFound(f"no project {project}")
     need = operation.need
     if need in ("node", "join"):
-        if caller.role != need:
+        if caller.role != need and not (need == "join" and caller.role == "admin"):
             raise Forbidden(f"{operation.id} is for {need} tokens; this one is a {caller.role}'s")
         return
     if RANK.get(caller.role, 0) < RANK[need]:  # type: ignore[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.errors import Malformed, VersionConflict
+from shoal.base.errors import Malformed
 
 
 def etag(version: int) -> str:
@@ -24,8 +24,3 @@ def parse_if_match(header: bytes | None) -> int | None:
         raise Malformed(f'If-Match {text!r} is not an ETag of this server; send the one that the last read answered, such as "17"')
     return int(digits)
 
-
-def check_if_match(wanted: int | None, actual: int, what: str) -> None:
-    """Raises VersionConflict when `what` is not at the version that its author has read."""
-    if wanted is not None and wanted != actual:
-        raise VersionConflict(f"{what} is at version {actual}, not {wanted}: it was changed since you read it; read it again")

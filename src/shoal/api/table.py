@@ -13,7 +13,6 @@ from shoal.api import agents, blobs, declared, events, jobs, logs, meta
 from shoal.api.operations import Handler, Operation
 from shoal.base.limits import JOB_FILE_BYTES_MAX, LOG_BYTES_PER_UPLOAD_MAX, REQUEST_BYTES_MAX, WORKDIR_BYTES_MAX
 from shoal.model.job import Job, JobSpec
-from shoal.model.node import Node
 from shoal.model.queue import Queue, QueueSpec
 from shoal.model.wire import (
     Batch,
@@ -85,7 +84,7 @@ def _node_verb(name: str, handler: Handler, summary: str) -> Operation:
         body=NodeAsk,
         takes="json",
         optional_body=True,
-        answer=Node,
+        answer=NodeView,
     )
 
 
@@ -262,7 +261,7 @@ SECRETS = (
         method="PUT",
         path=_PROJECT + "/secrets/{name:name}",
         handler=declared.set_secret,
-        need="maintainer",
+        need="member",
         summary="Store a secret, or a new value for it",
         body=SecretValue,
         takes="json",
@@ -273,7 +272,7 @@ SECRETS = (
         method="DELETE",
         path=_PROJECT + "/secrets/{name:name}",
         handler=declared.delete_secret,
-        need="maintainer",
+        need="member",
         summary="Delete a secret",
         gives="none",
         status=204,

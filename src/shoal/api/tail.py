@@ -32,8 +32,6 @@ COALESCE_S = 0.004
 CHANGES_PER_TURN = 1_000
 EVENTS = "events"
 """The key of everybody who reads the event stream."""
-MAIL = "mail"
-"""The key of agents that wait for commands: their mailboxes ring them, the tail only when it closes."""
 
 
 def job_key(job_id: str) -> str:
@@ -80,6 +78,7 @@ class Tail:
         self._store = store
         self._loop = loop
         self._watches: dict[str, list[Watch]] = {}
+        self._alarms: dict[Watch, None] = {}
         self._count = 0
         self._place = 0
         """The version up to which changes were read."""
@@ -117,6 +116,16 @@ class Tail:
                 if not held:
                     del self._watches[key]
 
+    @contextmanager
+    def alarm(self) -> Iterator[Watch]:
+        """An alarm that others ring (an agent's mailbox), and this only when the server closes. Not counted: each node has one."""
+        watch = Watch(self._loop)
+        self._alarms[watch] = None
+        try:
+            yield watch
+        finally:
+            del self._alarms[watch]
+
     def touch(self, key: str) -> None:
         """Wakes the watchers of a key whose change is in no record: the bytes of a log."""
         for watch in self._watches.get(key, ()):
@@ -143,9 +152,8 @@ class Tail:
         """Wakes everybody, so that long answers end before the process does. Idempotent."""
         self.closing = True
         self._stop()
-        for held in self._watches.values():
-            for watch in held:
-                watch.ring()
+        for watch in itertools.chain(self._alarms, *self._watches.values()):
+            watch.ring()
 
     # --- moving forward ---------------------------------------------------------------------------------------------------
     def _restart(self) -> None:

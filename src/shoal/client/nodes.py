@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from shoal.client.transport import segment
 from shoal.model.codec import decode_json, encode_json
-from shoal.model.node import Node
 from shoal.model.wire import NodeAsk, NodeView
 
 if TYPE_CHECKING:
@@ -26,15 +25,15 @@ class Nodes:
     def get(self, node_id: str) -> NodeView:
         return decode_json(self._http.request("GET", f"/v1/nodes/{segment(node_id)}").body, NodeView)
 
-    def drain(self, node_id: str, reason: str = "") -> Node:
+    def drain(self, node_id: str, reason: str = "") -> NodeView:
         """Takes no new work and lets what runs come to its end."""
         return self._ask(node_id, "drain", reason)
 
-    def cordon(self, node_id: str, reason: str = "") -> Node:
+    def cordon(self, node_id: str, reason: str = "") -> NodeView:
         """Takes no new work."""
         return self._ask(node_id, "cordon", reason)
 
-    def resume(self, node_id: str, reason: str = "") -> Node:
+    def resume(self, node_id: str, reason: str = "") -> NodeView:
         """Takes work again."""
         return self._ask(node_id, "resume", reason)
 
@@ -42,8 +41,8 @@ class Nodes:
         """Forgets a node that holds no work."""
         self._http.request("DELETE", f"/v1/nodes/{segment(node_id)}")
 
-    def _ask(self, node_id: str, verb: str, reason: str) -> Node:
+    def _ask(self, node_id: str, verb: str, reason: str) -> NodeView:
         body = encode_json(NodeAsk(reason=reason))
         headers = {"Content-Type": "application/json"}
         reply = self._http.request("POST", f"/v1/nodes/{segment(node_id)}:{verb}", body=body, headers=headers, repeatable=True)
-        return decode_json(reply.body, Node)
+        return decode_json(reply.body, NodeView)

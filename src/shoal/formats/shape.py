@@ -7,7 +7,6 @@ first, and converted when nothing was found. Called by `jobfile`, for files and 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any
 from msgspec import inspect
 
 from shoal.base.errors import Fault
+from shoal.base.words import did_you_mean
 from shoal.formats.yaml import step
 from shoal.model.job import Dependency, GpuAsk, Mount, Resources, Retry, Topology, WorkDir
 from shoal.model.values import Value
@@ -74,10 +74,10 @@ def shape_faults(raw: Any, kind: type, pointer: str = "") -> tuple[Fault, ...]:
     return tuple(_faults(raw, _type_of(kind), pointer))
 
 
-def did_you_mean(word: str, known: tuple[str, ...]) -> str:
-    """`; did you mean 'gpus'?`, or nothing where no known word is near."""
-    near = [_FOREIGN[word.lower()]] if _FOREIGN.get(word.lower()) in known else difflib.get_close_matches(word.lower(), known, 1, 0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _key_meant(word: str, known: tuple[str, ...]) -> str:
+    """As `did_you_mean`, with the words of other tools first."""
+    foreign = _FOREIGN.get(word.lower())
+    return f"; did you mean {foreign!r}?" if foreign in known else did_you_mean(word, known)
 
 
 def _faults(raw: Any, kind: inspect.Type, pointer: str) -> Iterator[Fault]:
@@ -123,7 +123,7 @@ def _record_faults(raw: Any, kind: inspect.StructType, pointer: str) -> Iterator
             yield from _faults(value, fields[key].type, place)
         else:
             known = tuple(sorted(fields))
-            yield Fault(f"unknown key {str(key)[:60]!r}{did_you_mean(str(key), known)}", place, allowed=known)
+            yield Fault(f"unknown key {str(key)[:60]!r}{_key_meant(str(key), known)}", place, allowed=known)
     for name, field in fields.items():
         if field.required and name not in raw:
             yield Fault(f"the key {name!r} is missing", pointer)

@@ -99,11 +99,26 @@ class Board:
         for job_id in moved.jobs:
             self._refile(job_id)
 
+    @property
+    def records(self) -> BoardRecords:
+        """What `check.check_plan` looks at."""
+        return BoardRecords(self)
+
     def begin_cycle(self, now_ms: int) -> None:
         """Time moves to `now_ms`, and the tables over the columns take in what moved. Changes nothing that judgement depends on."""
         self.cycle += 1
         self.pending.advance(now_ms)
         self.rooms.bring_up()
+
+    def emptied(self) -> Board:
+        """A board of the same fleet and queues with no jobs and nothing held; for questions of "could it ever"."""
+        empty = Board()
+        empty.version = self.version
+        empty.columns = self.columns.emptied()
+        empty.rooms = RoomTable(empty.columns)
+        empty.queues = self.queues
+        empty.quota = QuotaTree(self.queues.values(), {})
+        return empty
 
     def mark_dirty(self, node: str, devices: Iterable[str]) -> None:
         """Exactly these devices of a node are DIRTY now: processes of somebody gone are still on them. Kept beside the records."""
@@ -303,6 +318,32 @@ class Board:
         return isinstance(other, Board) and self.contents() == other.contents()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class BoardRecords:
+    """The board's records by the keys that `check` looks them up by: a check of a plan then costs what the plan touches."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.jobs = board.jobs
+        self.ended = board.ended
+        self.queues = board.queues
+
+    def node(self, node_id: str) -> Node | None:
+        row = self._board.columns.row.get(node_id)
+        return None if row is None else self._board.columns.nodes[row]
+
+    def held_on(self, node_id: str) -> list[Allocation]:
+        return [self._board.allocations[held] for held in self._board.held_on.get(node_id, ())]
+
+    def held_by(self, job_id: str) -> list[Allocation]:
+        return [self._board.allocations[held] for held in self._board.held_by.get(job_id, ())]
+
+    def held_in(self, queue: str) -> dict[str, int]:
+        return self._board.charged.get(queue, {})
+
+    def live_elements(self, array_id: str) -> int:
+        return self._board.array_live.get(array_id, 0)
 
 
 class _Moved:

@@ -9,6 +9,7 @@ try), and `touched` lists rows whose free columns moved, in order (tables built 
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from typing import NamedTuple
 
@@ -60,6 +61,8 @@ class Columns:
         self.memory_free: Ints = np.zeros(0, np.int64)
         self.healthy: Masks = np.zeros(0, np.uint64)
         """Devices that are not broken, held or not."""
+        self.cpu_total: Ints = np.zeros(0, np.int64)
+        self.memory_total: Ints = np.zeros(0, np.int64)
         self.growth = 0
         self.epoch = 0
         """Rises when rows have moved or `touched` was cut: derived tables are void."""
@@ -110,6 +113,16 @@ class Columns:
         devices = self.nodes[row].facts.devices
         return tuple(devices[at].uuid for at in range(mask.bit_length()) if mask >> at & 1)
 
+    def emptied(self) -> Columns:
+        """The same fleet with nothing on it and every node taking work that has not been given up: what could ever fit."""
+        empty = copy.copy(self)
+        empty.free_mask = self.healthy.copy()
+        empty.free_gpus = np.bitwise_count(self.healthy).astype(np.int64)
+        empty.cpu_free, empty.memory_free = self.cpu_total.copy(), self.memory_total.copy()
+        empty.open = np.array([node.state is not NodeState.LOST for node in self.nodes], np.bool_)
+        empty.touched, empty.last_gift = [], 0
+        return empty
+
     # --- moving forward ----------------------------------------------------------------------------------------------------
     def load(self, nodes: tuple[Node, ...]) -> None:
         """Takes in many nodes at once, into empty columns."""
@@ -124,6 +137,7 @@ class Columns:
         self.open = np.zeros(count, np.bool_)
         self.free_mask, self.healthy = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         self.free_gpus, self.cpu_free, self.memory_free = (np.zeros(count, np.int64) for _ in range(3))
+        self.cpu_total, self.memory_total = (np.zeros(count, np.int64) for _ in range(2))
         for row in range(count):
             self._judge(row)
 
@@ -197,6 +211,8 @@ class Columns:
             if device.broken is not None:
                 healthy &= ~(1 << at)
         self.healthy[row] = healthy
+        self.cpu_total[row] = node.facts.cpus * 1_000
+        self.memory_total[row] = node.facts.memory_bytes
         self.open[row] = node.state is NodeState.READY
         self.growth += 1
         self._count(row, 1)
@@ -293,7 +309,7 @@ class Columns:
             self.capacity[resource] = self.capacity.get(resource, 0) + sign * amount
 
 
-_COLUMNS = ("kind", "open", "free_mask", "free_gpus", "cpu_free", "memory_free", "healthy")
+_COLUMNS = ("kind", "open", "free_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
 _NOTHING: dict[str, Holding] = {}
 
 

@@ -4,7 +4,7 @@ START HERE. One cycle: from a board, a policy, a time and a random stream to a p
     1. admit    jobs whose time has come join the others; held ones and those with open dependencies never come this far   admit, pending
     2. order    queues by fair share over the tree; inside a queue by priority, age, number                               order
     3. place    quota room, then domains, then nodes, then devices; a gang whole or not at all                            place
-    4. tell     why the jobs that were tried and did not fit wait                                                         explain
+    4. tell     why the jobs that were tried and did not fit wait                                                         shortfall
 
 What is taken for one job is seen by the next, on a private ledger over the board; in the end the board is as it was found. A shape
 that failed is not tried again for its siblings, in this cycle and until some node may take more than before. Who enacts the plan
@@ -19,11 +19,14 @@ from __future__ import annotations
 from shoal.base import limits
 from shoal.base.rng import Rng
 from shoal.model.plan import Decision, Place, PlacedMember, Plan, Wait
+from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
 from shoal.scheduling.ledger import Ledger
+from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest
 from shoal.scheduling.place import Placement, Refusal, place
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.shortfall import no_room_reason, quota_reason
 
 
 def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # noqa: ARG001 - no step draws yet; a stream per step
@@ -114,7 +117,17 @@ class _Run:
             state.failed_growth = self.board.columns.growth
 
     def waits(self) -> list[Wait]:
-        return []
+        """Reasons for the first that were refused, as things stand with everything placed; not more than the policy wants."""
+        told = self._refused[: self.policy.waits_per_plan]
+        return [Wait(job=candidate.job_id, reason=self._reason(candidate, refusal)) for candidate, refusal in told]
+
+    def _reason(self, candidate: Candidate, refusal: Refusal) -> Reason:
+        state = candidate.lane.state
+        options = options_of(state, self.board.columns)
+        if refusal is Refusal.ROOM:
+            return no_room_reason(self.board, state.shape, options, self.policy)
+        short = quota_reason(self.board.quota, candidate.queue, options)
+        return short or Reason(code=ReasonCode.BEHIND, message="its queue may start less than the nodes could take", queue=candidate.queue)
 
     def counters(self) -> dict[str, int]:
         return {

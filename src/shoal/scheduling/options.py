@@ -1,13 +1,15 @@
 """
-What a shape means for this fleet: its *options*, one per alternative and GPU model, and whether any of them could ever be met.
+What a shape means for this fleet: its *options*, one per alternative and GPU model.
 
-All members of a gang get the same GPU model, so "h100 or h200" is two options, not one. Options are worked out once per shape and
-fleet, then remembered with the shape.
+All members of a gang get the same GPU model, so "h100 or h200" is two options, not one. An avoid list holds until it would leave no
+node; then it is passed over. Options are worked out once per shape and fleet, then remembered with the shape.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+import numpy as np
 
 from shoal.scheduling.asks import Alternative, GroupAsk, Shape
 from shoal.scheduling.columns import Columns
@@ -42,17 +44,19 @@ class Option(NamedTuple):
 
 def options_of(state: ShapeState, columns: Columns) -> tuple[Option, ...]:
     """The options of a pending shape in the order of preference; empty if the fleet has no such GPU."""
-    if state.options_epoch != columns.epoch or state.options is None:
+    epoch = columns.growth if state.shape.avoid else columns.epoch
+    if state.options_epoch != epoch or state.options is None:
         state.options = options_for(state.shape, columns)
-        state.options_epoch = columns.epoch
+        state.options_epoch = epoch
     return state.options
 
 
 def options_for(shape: Shape, columns: Columns) -> tuple[Option, ...]:
     """As `options_of`, for a shape that is not pending."""
-    return tuple(
-        _option(shape, alternative, model, columns) for alternative in shape.alternatives for model in _models(alternative, columns)
-    )
+    options = _options(shape, columns)
+    if shape.avoid and not any(_would_fit_empty(option, columns) for option in options):
+        return _options(shape._replace(avoid=()), columns)
+    return options
 
 
 def inside_host(shape: Shape, columns: Columns) -> bool:
@@ -67,6 +71,28 @@ def charge_for(option: Option, sizes: tuple[int, ...]) -> Charge:
 
 def _times(charge: Charge, count: int) -> Charge:
     return tuple((resource, amount * count) for resource, amount in charge)
+
+
+def _options(shape: Shape, columns: Columns) -> tuple[Option, ...]:
+    return tuple(
+        _option(shape, alternative, model, columns) for alternative in shape.alternatives for model in _models(alternative, columns)
+    )
+
+
+def _would_fit_empty(option: Option, columns: Columns) -> bool:
+    """True if there are nodes enough for each group, were they empty: topology and other groups left aside."""
+    return all(_nodes_when_empty(part.need, columns) >= part.group.low for part in option.groups)
+
+
+def _nodes_when_empty(need: Need, columns: Columns) -> int:
+    member = need.member
+    fits = columns.open & (columns.cpu_total >= member.cpu_milli) & (columns.memory_total >= member.memory_bytes)
+    if need.model is not None:
+        accepted = [layout.accepted(need.model, member.least_bytes, member.most_bytes) for _, layout in columns.kinds]
+        free = np.array(accepted, np.uint64)[columns.kind] & columns.healthy
+        fits &= np.bitwise_count(free) >= member.gpus
+    fits[[columns.row[node] for node in need.avoid if node in columns.row]] = False
+    return int(np.count_nonzero(fits))
 
 
 def _models(alternative: Alternative, columns: Columns) -> tuple[str | None, ...]:

@@ -59,9 +59,12 @@ class _Search(NamedTuple):
     """What one search keeps constant."""
 
     ledger: Ledger
-    queue: str
+    queue: str | None
     shape: Shape
     wish: Wish
+
+    def may_charge(self, charge: Charge) -> bool:
+        return self.queue is None or self.ledger.board.quota.short_of(self.queue, charge) is None
 
 
 def place(ledger: Ledger, queue: str, state: ShapeState, policy: Policy) -> Placement | Refusal:
@@ -69,8 +72,8 @@ def place(ledger: Ledger, queue: str, state: ShapeState, policy: Policy) -> Plac
     return place_options(ledger, queue, state.shape, options_of(state, ledger.board.columns), policy)
 
 
-def place_options(ledger: Ledger, queue: str, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Placement | Refusal:
-    """As `place`, out of the options given."""
+def place_options(ledger: Ledger, queue: str | None, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Placement | Refusal:
+    """As `place`, out of the options given; without a queue nobody's quota is asked."""
     search = _Search(ledger, queue, shape, wish_of(shape, ledger.board.columns, policy))
     best: Placement | None = None
     refusal = Refusal.ROOM
@@ -93,7 +96,7 @@ def _place_option(search: _Search, option: Option) -> Placement | Refusal:
     board = search.ledger.board
     if any(board.rooms.at_most(part.need) < part.group.low for part in option.groups):
         return Refusal.ROOM
-    if board.quota.short_of(search.queue, option.charge_least) is not None:
+    if not search.may_charge(option.charge_least):
         return Refusal.QUOTA
     if inside_host(search.shape, board.columns) and search.shape.required and option.members_least > 1:
         return Refusal.ROOM
@@ -105,7 +108,8 @@ def _place_group(search: _Search, option: Option) -> Placement | Refusal:
     board, part = search.ledger.board, option.groups[0]
     low, high = part.group.low, part.group.high
     if high > 1:
-        high = affordable(board.quota, search.queue, part.charge, high)
+        if search.queue is not None:
+            high = affordable(board.quota, search.queue, part.charge, high)
         if search.shape.required and inside_host(search.shape, board.columns):
             high = 1
     rows = np.flatnonzero(board.rooms.fitting(part.need))
@@ -144,7 +148,7 @@ def _place_groups(search: _Search, option: Option) -> Placement | Refusal:
     board = search.ledger.board
     lows = tuple(part.group.low for part in option.groups)
     highs = tuple(part.group.high for part in option.groups)
-    affords_high = board.quota.short_of(search.queue, charge_for(option, highs)) is None
+    affords_high = search.may_charge(charge_for(option, highs))
     for sizes in (highs, lows) if affords_high and highs != lows else (lows,):
         found = _first_domain(search, option, sizes)
         if found is not None:
@@ -205,8 +209,7 @@ def _grown(search: _Search, option: Option, sizes: tuple[int, ...], where: tuple
         while low < high:
             middle = (low + high + 1) // 2
             tried = (*at_size[:at], middle, *at_size[at + 1 :])
-            charged = search.ledger.board.quota.short_of(search.queue, charge_for(option, tried)) is None
-            found = _seat_all(search, option, tried, where) if charged else None
+            found = _seat_all(search, option, tried, where) if search.may_charge(charge_for(option, tried)) else None
             if found is None:
                 high = middle - 1
             else:

@@ -32,5 +32,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     no other wish is hurt."""
     placed_per_cycle: int = 1_000
     """See limits.PLACED_PER_CYCLE_MAX, which it cannot exceed."""
-    waits_per_plan: int = 64
-    """Reasons worked out in a cycle for jobs that were tried and did not fit; `explain` gives any job's reason when asked."""
+    waits_per_plan: int = 16
+    """Reasons worked out in a cycle for jobs that were tried and did not fit: a screen of them. Each costs about as much as the try
+    itself, and `explain` gives any job's reason when asked."""

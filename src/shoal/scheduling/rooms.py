@@ -90,6 +90,13 @@ class RoomTable:
         fits: Flags = self._fits[slot]
         return fits
 
+    def free_gpus(self, need: Need) -> NDArray[np.int64]:
+        """Per row: free GPUs that the need accepts, on nodes that take work."""
+        columns = self._columns
+        free = self._accepted[self._slot(need)][columns.kind] & columns.free_mask
+        counts: NDArray[np.int64] = np.where(columns.open, np.bitwise_count(free), 0).astype(np.int64)
+        return counts
+
     # --- keeping it ---------------------------------------------------------------------------------------------------------
     def _slot(self, need: Need) -> int:
         if self._epoch != self._columns.epoch or self._accepted.shape[1] < len(self._columns.kinds):

@@ -1,0 +1,144 @@
+"""
+Who holds what a shape waits for, and the smallest changes that would start it. Read-only; for `explain`, never inside a cycle.
+
+The set of jobs in the way is found greedily: the nodes that miss least, on each the largest jobs first, then every job given back
+that is not needed after all. It is small and it is enough, but not proven to be the smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from shoal.base import limits
+from shoal.model.attempt import Allocation
+from shoal.model.node import Node, NodeState
+from shoal.model.reason import Holder
+from shoal.scheduling.board import Board
+from shoal.scheduling.rooms import Need
+from shoal.scheduling.shortfall import Shortfall, nodes_text
+
+
+def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None) -> tuple[Holder, ...]:
+    """By project and queue, who holds GPUs of `model` (None: anything), in `queues` only where given; the largest first."""
+    jobs: dict[tuple[str, str], set[str]] = {}
+    gpus: dict[tuple[str, str], int] = {}
+    for held in board.allocations.values():
+        if (model is None or (held.gpu_model == model and held.devices)) and (queues is None or held.queue in queues):
+            key = (held.project, held.queue)
+            jobs.setdefault(key, set()).add(held.job)
+            gpus[key] = gpus.get(key, 0) + len(held.devices)
+    ordered = sorted(gpus, key=lambda key: (-gpus[key], -len(jobs[key]), key))
+    shown = ordered[: limits.HOLDERS_SHOWN_MAX]
+    return tuple(Holder(project=key[0], queue=key[1], jobs=len(jobs[key]), gpus=gpus[key]) for key in shown)
+
+
+def tree_of(board: Board, queue: str) -> frozenset[str]:
+    """The queues that share a root with this one."""
+    vertex = board.quota.vertices[queue]
+    while vertex.parent is not None:
+        vertex = vertex.parent
+    found = [vertex]
+    for at in found:
+        found.extend(at.children)
+    return frozenset(at.name for at in found)
+
+
+def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(nodes, jobs by address): if these jobs ended, these nodes could take the members that are missing. Empty if no jobs would do."""
+    need = shortfall.part.need
+    candidates = [(len(jobs), row, jobs) for row in _rows_if_empty(board, need) if (jobs := _in_the_way_on(board, row, need))]
+    candidates.sort(key=lambda item: (sum(len(held.devices) for held in item[2]), item[0], item[1]))
+    chosen = candidates[: shortfall.missing]
+    if len(chosen) < shortfall.missing:
+        return (), ()
+    nodes = tuple(board.columns.nodes[row].id for _, row, _ in chosen)
+    return nodes, addresses(board, dict.fromkeys(held.job for _, _, jobs in chosen for held in jobs))
+
+
+def addresses(board: Board, job_ids: Iterable[str]) -> tuple[str, ...]:
+    """Jobs as people name them, at most HOLDERS_SHOWN_MAX."""
+    shown = list(job_ids)[: limits.HOLDERS_SHOWN_MAX]
+    return tuple(board.jobs[job_id].address if job_id in board.jobs else job_id for job_id in shown)
+
+
+def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
+    """Changes that would start it, each in words: nodes that come back, a smaller gang, fewer GPUs on each node, jobs that end."""
+    hints = []
+    back = _closed_nodes_with_room(board, shortfall)
+    if back:
+        named = ", ".join(f"{node.id} ({node.state})" for node in back)
+        hints.append(f"starts if {'node' if len(back) == 1 else 'nodes'} {named} came back")
+    if 0 < shortfall.nodes_fitting < shortfall.nodes_asked:
+        hints.append(f"starts if the gang were {nodes_text(shortfall.nodes_fitting)} or fewer")
+    each = _gpus_each(shortfall)
+    if each:
+        hints.append(f"starts if it asked for {each} GPU{'' if each == 1 else 's'} or fewer on each node")
+    nodes, jobs = jobs_in_the_way(board, shortfall)
+    if jobs:
+        hints.append(f"starts if {'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs)} on {', '.join(nodes[:8])} ended")
+    return tuple(hints)
+
+
+def _gpus_each(shortfall: Shortfall) -> int:
+    """The most GPUs that as many nodes as asked have free, where that is fewer than asked."""
+    if not shortfall.resource.startswith("gpu") or len(shortfall.free_by_row) < shortfall.nodes_asked:
+        return 0
+    descending = np.sort(shortfall.free_by_row)[::-1]
+    each = int(descending[shortfall.nodes_asked - 1])
+    return each if each < shortfall.part.need.member.gpus else 0
+
+
+def _closed_nodes_with_room(board: Board, shortfall: Shortfall) -> list[Node]:
+    columns, need = board.columns, shortfall.part.need
+    back = []
+    for row in np.flatnonzero(~columns.open).tolist():
+        if columns.nodes[row].state is not NodeState.LOST and _fits(board, row, need, ()):
+            back.append(columns.nodes[row])
+    return back[: shortfall.missing] if shortfall.missing and len(back) >= shortfall.missing else []
+
+
+def _rows_if_empty(board: Board, need: Need) -> list[int]:
+    """Open nodes that have no room now and would have it with nothing on them."""
+    fits = board.rooms.fitting(need)
+    empty = board.emptied()
+    rows: list[int] = np.flatnonzero(empty.rooms.fitting(need) & board.columns.open & ~fits).tolist()
+    return rows
+
+
+def _in_the_way_on(board: Board, row: int, need: Need) -> list[Allocation]:
+    """Allocations that must end before the node has room; empty if their end would not be enough."""
+    held = [board.allocations[held] for held in board.held_on.get(board.columns.nodes[row].id, ())]
+    held.sort(key=lambda allocation: (-len(allocation.devices), -allocation.cpu_milli, allocation.id))
+    ending: list[Allocation] = []
+    for allocation in held:
+        if _fits(board, row, need, ending):
+            break
+        ending.append(allocation)
+    if not _fits(board, row, need, ending):
+        return []
+    for allocation in tuple(reversed(ending)):
+        rest = [other for other in ending if other is not allocation]
+        if _fits(board, row, need, rest):
+            ending = rest
+    return ending
+
+
+def _fits(board: Board, row: int, need: Need, ending: Iterable[Allocation]) -> bool:
+    """Would the node have room for a member with these allocations gone, whatever the node's state?"""
+    columns, member = board.columns, need.member
+    ending = tuple(ending)
+    cpu = int(columns.cpu_free[row]) + sum(held.cpu_milli for held in ending)
+    memory = int(columns.memory_free[row]) + sum(held.memory_bytes for held in ending)
+    if cpu < member.cpu_milli or memory < member.memory_bytes:
+        return False
+    if need.model is None:
+        return True
+    gone = {uuid for held in ending for uuid in held.devices}
+    free = int(columns.free_mask[row])
+    for at, device in enumerate(columns.nodes[row].facts.devices[: limits.GPUS_PER_NODE_MAX]):
+        if device.uuid in gone:
+            free |= 1 << at
+    accepted = columns.layouts[row].accepted(need.model, member.least_bytes, member.most_bytes)
+    return (free & int(columns.healthy[row]) & accepted).bit_count() >= member.gpus

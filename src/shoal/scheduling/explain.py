@@ -1,0 +1,221 @@
+"""
+`shoal why`: the answer for one job, from the same picture and by the same steps as the cycle, so that it cannot disagree with it.
+
+A job that waits gets every cause that keeps it, the first one as headline: what keeps it from being looked at at all (held, times,
+dependencies), then limits and quota, then room, then only its place in the queue. Each cause is a `Reason` with numbers; holders,
+blockers and hints are added here and nowhere else, because they cost more than a cycle should pay.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+
+from msgspec.structs import replace
+
+from shoal.base import limits
+from shoal.base.errors import NotFound
+from shoal.model.attempt import AllocationState
+from shoal.model.job import LIVE, Job, JobState
+from shoal.model.reason import Reason, ReasonCode
+from shoal.model.wire import Explanation
+from shoal.scheduling.admit import Gate, dependency_met
+from shoal.scheduling.asks import shape_of
+from shoal.scheduling.blockers import addresses, hints_for, holders_of, tree_of
+from shoal.scheduling.board import Board
+from shoal.scheduling.options import Option, options_for
+from shoal.scheduling.order import is_closed
+from shoal.scheduling.pending import Filed
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
+
+_ROOM_CODES = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTATION, ReasonCode.TOPOLOGY, ReasonCode.AVOIDED})
+
+
+def explain_job(board: Board, policy: Policy, job_id: str, now_ms: int) -> Explanation:
+    """
+    Where a live job is, or why it waits and what would start it.
+
+    Raises: NotFound for a job that is not live; how one ended is its own record's to say.
+    """
+    job = board.jobs.get(job_id)
+    if job is None:
+        raise NotFound(f"job {job_id} is not among the live ones")
+    board.begin_cycle(now_ms)
+    if job.is_array:
+        return _explain_array(board, policy, job, now_ms)
+    if job.state in LIVE:
+        return _explain_live(board, job, now_ms)
+    return _explain_waiting(board, policy, job, now_ms)
+
+
+def _answer(job: Job, headline: str, now_ms: int, reasons: tuple[Reason, ...] = ()) -> Explanation:
+    hints = tuple(dict.fromkeys(hint for reason in reasons for hint in reason.hints))
+    return Explanation(job=job.address, state=job.state, headline=headline, reasons=reasons, queue=job.queue, hints=hints, as_of_ms=now_ms)
+
+
+# --- jobs that have started ---------------------------------------------------------------------------------------------------
+def _explain_live(board: Board, job: Job, now_ms: int) -> Explanation:
+    held = [board.allocations[held] for held in board.held_by.get(job.id, ())]
+    gpus = sum(len(allocation.devices) for allocation in held)
+    nodes = list(dict.fromkeys(allocation.node for allocation in sorted(held, key=lambda a: a.node_rank)))
+    shown = ", ".join(nodes[: limits.HOLDERS_SHOWN_MAX]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+    where = f" with {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
+    verb = {JobState.STARTING: "is being started", JobState.RUNNING: "runs"}.get(job.state, "is ending")
+    headline = f"attempt {job.attempt} {verb} on {shown}{where}" if nodes else f"attempt {job.attempt} {verb}, and holds nothing any more"
+    return _answer(job, headline, now_ms, (job.reason,) if job.reason else ())
+
+
+def _explain_array(board: Board, policy: Policy, job: Job, now_ms: int) -> Explanation:
+    """An array is answered by its elements: how many run, and why the first of those that wait does."""
+    mine = sorted((e.array.index, e.id) for e in board.jobs.values() if e.array is not None and e.array.array_id == job.id)
+    waiting = [element for _, element in mine if board.jobs[element].state not in LIVE]
+    headline = f"{len(mine) - len(waiting)} of {len(mine)} elements that have not ended are running, {len(waiting)} wait"
+    if not waiting:
+        return _answer(job, headline, now_ms)
+    first = explain_job(board, policy, waiting[0], now_ms)
+    return replace(first, job=job.address, state=job.state, headline=f"{headline}; {first.job}: {first.headline}")
+
+
+# --- jobs that wait -----------------------------------------------------------------------------------------------------------
+def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Explanation:
+    gated = _gate_reasons(board, job, now_ms)
+    if gated:
+        return _answer(job, gated[0].message, now_ms, gated)
+    filed = board.pending.filed(job.id)
+    if filed is None:
+        return _answer(job, "is being cancelled", now_ms)
+    position, ahead = _place_in_queue(board, filed)
+    reasons = _pending_reasons(board, policy, job, filed, position)
+    answer = _answer(job, reasons[0].message, now_ms, reasons)
+    return replace(answer, position=position, ahead=ahead)
+
+
+def _gate_reasons(board: Board, job: Job, now_ms: int) -> tuple[Reason, ...]:
+    """What keeps a job from being looked at; empty for one that may be."""
+    gate = board.gates.get(job.id)
+    if gate is Gate.HELD:
+        held = job.reason or Reason(code=ReasonCode.HELD, message="held")
+        return (replace(held, code=ReasonCode.HELD, hints=(f"shoal release {job.address}",)),)
+    if gate in (Gate.DEPENDENCY, Gate.DEPENDENCY_NEVER):
+        return _dependency_reasons(board, job)
+    if gate is Gate.FREEING:
+        return (_freeing_reason(board, job),)
+    if board.pending.waits_for_time(job.id):
+        return _time_reasons(job, now_ms)
+    return ()
+
+
+def _dependency_reasons(board: Board, job: Job) -> tuple[Reason, ...]:
+    found = []
+    for dependency in job.spec.depends_on:
+        met = dependency_met(dependency, board.jobs, board.ended)
+        if met:
+            continue
+        other = board.jobs.get(dependency.job)
+        name = other.address if other is not None else dependency.job
+        state = other.state if other is not None else board.ended.get(dependency.job)
+        if met is None:
+            message = f"waits for {dependency.condition} of job {name}, which ended as {state}: that cannot come any more"
+            hints = (f"shoal cancel {job.address}, and submit it again without the dependency",)
+            found.append(Reason(code=ReasonCode.DEPENDENCY_NEVER, message=message, blockers=(name,), hints=hints))
+        else:
+            message = f"waits for {dependency.condition} of job {name}, which is {state or 'not known yet'}"
+            found.append(Reason(code=ReasonCode.DEPENDENCY, message=message, blockers=(name,)))
+    found.sort(key=lambda reason: reason.code is not ReasonCode.DEPENDENCY_NEVER)
+    return tuple(found)
+
+
+def _freeing_reason(board: Board, job: Job) -> Reason:
+    held = [board.allocations[held] for held in board.held_by[job.id]]
+    nodes = tuple(dict.fromkeys(allocation.node for allocation in held))[: limits.HOLDERS_SHOWN_MAX]
+    lost = any(allocation.state is AllocationState.LOST for allocation in held)
+    why = "its node is silent, and it may still run there" if lost else "it is being stopped there"
+    message = f"an earlier attempt still holds room on {', '.join(nodes)}: {why}"
+    return Reason(code=ReasonCode.FREEING, message=message, blockers=nodes)
+
+
+def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:
+    seconds = -(-(job.not_before_ms - now_ms) // 1_000)
+    if job.attempt == 0 and job.spec.begin is not None:
+        reason = Reason(code=ReasonCode.BEGIN, message=f"begins in {seconds} s, as asked", until_ms=job.not_before_ms)
+        return (reason,)
+    message = f"waits {seconds} s before it is tried again"
+    backoff = Reason(code=ReasonCode.BACKOFF, message=message, until_ms=job.not_before_ms)
+    return (backoff, job.reason) if job.reason is not None and job.reason.code is not ReasonCode.BACKOFF else (backoff,)
+
+
+def _pending_reasons(board: Board, policy: Policy, job: Job, filed: Filed, position: int) -> tuple[Reason, ...]:
+    vertex = board.quota.vertices.get(job.queue)
+    if vertex is None:
+        return (unknown_queue_reason(job.queue),)
+    found = []
+    if is_closed(vertex):
+        hint = f"open queue {job.queue}, or move the job to another"
+        message = f"queue {job.queue} takes jobs but starts none"
+        found.append(Reason(code=ReasonCode.QUEUE_CLOSED, message=message, queue=job.queue, hints=(hint,)))
+    found.extend(_array_reasons(board, filed))
+    found.extend(_capacity_reasons(board, policy, job))
+    return tuple(found) or (_behind_reason(board, job, position),)
+
+
+def _array_reasons(board: Board, filed: Filed) -> tuple[Reason, ...]:
+    array = filed.lane.array
+    at_once, running = board.at_once(array), board.array_live.get(array, 0)
+    if at_once is None or running < at_once:
+        return ()
+    message = f"array {board.jobs[array].address} runs {at_once} elements at once, and {running} are running"
+    hint = f"starts when an element of {board.jobs[array].address} ends"
+    return (Reason(code=ReasonCode.ARRAY_LIMIT, message=message, asked=1, free=0, capacity=at_once, hints=(hint,)),)
+
+
+def _capacity_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, ...]:
+    """Quota and room, both where both are short; `.never` alone where it will never be."""
+    shape = shape_of(job)
+    never = never_reason(board.emptied(), job.queue, shape, policy)
+    if never is not None:
+        return (never,)
+    options = options_for(shape, board.columns)
+    found = []
+    quota = quota_reason(board.quota, job.queue, options)
+    if quota is not None:
+        found.append(_with_holders(board, quota, tree_of(board, job.queue)))
+    room = room_reason(board, shape, options, policy)
+    if room is not None:
+        found.append(_with_blockers(board, _with_holders(board, room, None), options))
+    return tuple(found)
+
+
+def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None) -> Reason:
+    model = (reason.resource or "").partition("/")[2] or None
+    capacity = reason.capacity
+    if capacity is None and reason.resource is not None and reason.code in _ROOM_CODES:
+        whole = board.columns.capacity.get(reason.resource, 0)
+        capacity = whole // 1_000 if reason.resource.startswith("gpu") else whole
+    return replace(reason, holders=holders_of(board, model, queues), capacity=capacity)
+
+
+def _with_blockers(board: Board, reason: Reason, options: tuple[Option, ...]) -> Reason:
+    if not options or reason.code is ReasonCode.AVOIDED:
+        return reason
+    _, shortfall = nearest(board, options)
+    return replace(reason, hints=(*reason.hints, *hints_for(board, shortfall)))
+
+
+def _behind_reason(board: Board, job: Job, position: int) -> Reason:
+    """There is room: it only has to be its turn."""
+    if position == 1:
+        return Reason(code=ReasonCode.BEHIND, message="there is room for it: it is next in its queue", queue=job.queue)
+    strict = board.quota.vertices[job.queue].spec.order == "strict"
+    how = "which lets nobody pass" if strict else "and the room there is goes to them first"
+    message = f"{position - 1} job{'' if position == 2 else 's'} of queue {job.queue} come before it, {how}"
+    return Reason(code=ReasonCode.BEHIND, message=message, queue=job.queue, asked=position)
+
+
+def _place_in_queue(board: Board, filed: Filed) -> tuple[int, tuple[str, ...]]:
+    """1 for the next of its queue; and the first of those before it."""
+    line = board.pending.lines[filed.queue]
+    ahead = line.rank(filed.key)
+    merged = heapq.merge(*(lane.keys for lane in line.lanes.values()))
+    first = islice(merged, min(ahead, limits.HOLDERS_SHOWN_MAX))
+    return ahead + 1, addresses(board, (key[3] for key in first))

@@ -1,0 +1,293 @@
+"""
+Why a shape does not start, as a `Reason` with the numbers that decided. The same words for the cycle, for `explain` and for `--must-fit`.
+
+    quota.never   more than the queue could get with nothing running anywhere
+    fleet.never   more than the fleet has, empty and with every node taking work
+    quota         the queue may not take so much now
+    resources     not enough free in all
+    fragmentation enough free in all, but not enough of it on any one node
+    topology      enough nodes with room, but not inside one domain (or pool)
+    avoided       it would fit on nodes that failed to prepare this job
+
+Numbers are of the option that is nearest to fitting. Nothing is tried on the ledger that is not taken back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from shoal.base import limits
+from shoal.model.reason import Reason, ReasonCode
+from shoal.scheduling.asks import Shape
+from shoal.scheduling.board import Board
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.domains import room_by_domain, wish_of
+from shoal.scheduling.ledger import Ledger
+from shoal.scheduling.options import GroupOption, Option, options_for
+from shoal.scheduling.place import Placement, place_options
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import QuotaTree
+
+Counts = NDArray[np.int64]
+
+
+class Shortfall(NamedTuple):
+    """Room for one group of one option, counted: what every reason about room is made from."""
+
+    part: GroupOption
+    resource: str
+    asked: int
+    free: int
+    nodes_asked: int
+    nodes_fitting: int
+    free_by_row: Counts
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.nodes_asked - self.nodes_fitting)
+
+
+# --- quota ------------------------------------------------------------------------------------------------------------------
+def unknown_queue_reason(queue: str) -> Reason:
+    hints = (f"create the queue {queue}, or move the job to one that exists",)
+    return Reason(code=ReasonCode.UNKNOWN_QUEUE, message=f"there is no queue {queue}", queue=queue, hints=hints)
+
+
+def quota_reason(quota: QuotaTree, queue: str, options: tuple[Option, ...]) -> Reason | None:
+    """Why the queue may start none of the options now; None if it may start one."""
+    reasons = [_quota_of(quota, queue, option) for option in options]
+    found = [reason for reason in reasons if reason is not None]
+    if not found or len(found) < len(reasons):
+        return None
+    return min(found, key=lambda reason: (reason.code is ReasonCode.QUOTA_NEVER, reason.quota_short_by or 0))
+
+
+def _quota_of(quota: QuotaTree, queue: str, option: Option) -> Reason | None:
+    for resource, amount in option.charge_least:
+        potential = quota.potential(queue, resource)
+        if potential is not None and amount > potential:
+            return _quota_never(queue, resource, amount, potential)
+    short = quota.short_of(queue, option.charge_least)
+    if short is None:
+        return None
+    resource, missing = short
+    asked, free = dict(option.charge_least)[resource], quota.available(queue, resource)
+    words = f"asks {amount_text(resource, asked)} and queue {queue} may start {amount_text(resource, free or 0)} more"
+    return Reason(
+        code=ReasonCode.QUOTA,
+        message=words,
+        resource=resource,
+        asked=count_of(resource, asked),
+        free=count_of(resource, free or 0),
+        capacity=count_of(resource, quota.potential(queue, resource) or 0),
+        quota_short_by=_up(resource, missing),
+        queue=queue,
+        hints=(f"starts if queue {queue} had {amount_text(resource, missing)} more",),
+    )
+
+
+def _quota_never(queue: str, resource: str, asked: int, potential: int) -> Reason:
+    words = f"asks {amount_text(resource, asked)} and queue {queue} can never have more than {amount_text(resource, potential)}"
+    return Reason(
+        code=ReasonCode.QUOTA_NEVER,
+        message=words,
+        resource=resource,
+        asked=count_of(resource, asked),
+        capacity=count_of(resource, potential),
+        quota_short_by=_up(resource, asked - potential),
+        queue=queue,
+        hints=(f"raise the quota or borrowing limit of queue {queue} by {amount_text(resource, asked - potential)}", "ask for less"),
+    )
+
+
+# --- room -------------------------------------------------------------------------------------------------------------------
+def never_reason(empty: Board, queue: str, shape: Shape, policy: Policy) -> Reason | None:
+    """Why the shape could never start; None if it could. `empty` is a board that was `emptied`."""
+    options = options_for(shape, empty.columns)
+    quota = quota_reason(empty.quota, queue, options)
+    if quota is not None:
+        return quota
+    reason = room_reason(empty, shape, options, policy)
+    if reason is None:
+        return None
+    hints = (*reason.hints, "ask for less, or add nodes")
+    message = f"more than the whole fleet has: {reason.message}"
+    return replace(reason, code=ReasonCode.FLEET_NEVER, message=message, capacity=reason.free, free=None, hints=hints)
+
+
+def room_reason(board: Board, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Reason | None:
+    """Why no nodes can take the shape as the board stands, quota left aside; None if some can."""
+    return None if fits_somewhere(board, shape, options, policy) else no_room_reason(board, shape, options, policy)
+
+
+def no_room_reason(board: Board, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Reason:
+    """As `room_reason`, for a shape that is known to fit nowhere."""
+    if not options:
+        return _no_such_model(shape, board.columns)
+    part, shortfall = nearest(board, options)
+    if shape.avoid and fits_somewhere(board, shape._replace(avoid=()), _without_avoid(shape, board), policy):
+        return _avoided(shape, shortfall)
+    if shortfall.missing == 0:
+        return _topology(board, shape, part, shortfall, policy)
+    if shortfall.free < shortfall.asked:
+        return _resources(shortfall)
+    return _fragmentation(board, shortfall)
+
+
+def fits_somewhere(board: Board, shape: Shape, options: tuple[Option, ...], policy: Policy) -> bool:
+    """True if the nodes could take the shape, whatever its queue may do."""
+    return isinstance(place_options(Ledger(board), None, shape, options, policy), Placement)
+
+
+def nearest(board: Board, options: tuple[Option, ...]) -> tuple[GroupOption, Shortfall]:
+    """The option that misses fewest nodes and in it the group that misses most."""
+    counted = [max((_count(board, part) for part in option.groups), key=lambda s: s.missing) for option in options]
+    best = min(counted, key=lambda shortfall: (shortfall.missing, shortfall.asked - shortfall.free))
+    return best.part, best
+
+
+def _count(board: Board, part: GroupOption) -> Shortfall:
+    """GPUs are what a reason counts in where they are asked for; where they would do, the cores or memory that do not."""
+    columns, need, group = board.columns, part.need, part.group
+    fitting = int(np.count_nonzero(board.rooms.fitting(need)))
+    resource, each, free_by_row = "cpu", need.member.cpu_milli, np.where(columns.open, columns.cpu_free, 0)
+    if need.model is not None:
+        gpus = board.rooms.free_gpus(need)
+        enough = gpus >= need.member.gpus
+        if np.count_nonzero(enough) < group.low or fitting >= group.low:
+            free = int(gpus.sum())
+            return Shortfall(part, f"gpu/{need.model}", group.low * need.member.gpus, free, group.low, fitting, gpus)
+        free_by_row = np.where(enough, columns.cpu_free, 0)
+    else:
+        enough = columns.open
+    if np.count_nonzero(enough & (columns.cpu_free >= each)) >= group.low:
+        resource, each, free_by_row = "memory", need.member.memory_bytes, np.where(enough, columns.memory_free, 0)
+    free = int(np.maximum(free_by_row, 0).sum())
+    return Shortfall(part, resource, group.low * each, free, group.low, fitting, free_by_row)
+
+
+def _base(code: ReasonCode, message: str, shortfall: Shortfall) -> Reason:
+    return Reason(
+        code=code,
+        message=message,
+        resource=shortfall.resource,
+        asked=shortfall.asked,
+        free=shortfall.free,
+        nodes_asked=shortfall.nodes_asked,
+        nodes_fitting=shortfall.nodes_fitting,
+    )
+
+
+def _resources(shortfall: Shortfall) -> Reason:
+    text = plain_text(shortfall.resource, shortfall.free)
+    return _base(ReasonCode.RESOURCES, f"{wanted(shortfall)}; {text} free in all, {fitting_text(shortfall)}", shortfall)
+
+
+def _fragmentation(board: Board, shortfall: Shortfall) -> Reason:
+    rows = np.flatnonzero(shortfall.free_by_row > 0)
+    rows = rows[(-shortfall.free_by_row[rows]).argsort(kind="stable")]
+    shown = [(int(shortfall.free_by_row[row]), board.columns.nodes[row].id) for row in rows[: limits.HOLDERS_SHOWN_MAX]]
+    places = ", ".join(f"{plain_text(shortfall.resource, free)} on {node}" for free, node in shown)
+    more = f" and {len(rows) - len(shown)} more nodes" if len(rows) > len(shown) else ""
+    message = (
+        f"{wanted(shortfall)}; {plain_text(shortfall.resource, shortfall.free)} free in all, but spread over {len(rows)} nodes"
+        f" ({places}{more}), {fitting_text(shortfall)}"
+    )
+    reason = _base(ReasonCode.FRAGMENTATION, message, shortfall)
+    return replace(reason, largest_free=shown[0][0] if shown else 0, blockers=tuple(node for _, node in shown))
+
+
+def _topology(board: Board, shape: Shape, part: GroupOption, shortfall: Shortfall, policy: Policy) -> Reason:
+    wish = wish_of(shape, board.columns, policy)
+    if wish.ceiling is None:
+        if shape.level in ("host", "island"):
+            message = f"{wanted(shortfall)} inside one {shape.level}, which only a job of one node can have"
+        else:
+            message = f"{wanted(shortfall)} inside one {shape.level}, and no node says which {shape.level} it is in"
+        return _base(ReasonCode.TOPOLOGY, message, shortfall)
+    scope = board.columns.scopes[wish.ceiling]
+    counts = room_by_domain(np.flatnonzero(board.rooms.fitting(part.need)), scope)
+    largest = int(counts.argmax()) if len(counts) else 0
+    best, label = (int(counts[largest]), scope.labels[largest]) if len(counts) else (0, "")
+    inside = f"{nodes_text(shortfall.nodes_fitting)} could take one member, but at most {best} inside one {scope.name} ({label})"
+    reason = _base(ReasonCode.TOPOLOGY, f"{wanted(shortfall)} inside one {scope.name}; {inside}", shortfall)
+    hints = (f"starts if the gang were {nodes_text(best)} or fewer",) if best else ()
+    return replace(reason, largest_domain=label or None, largest_free=best, hints=hints)
+
+
+def _avoided(shape: Shape, shortfall: Shortfall) -> Reason:
+    shown = shape.avoid[: limits.HOLDERS_SHOWN_MAX]
+    message = f"{wanted(shortfall)}, and would fit on nodes that failed to prepare it: {', '.join(shown)}"
+    return replace(_base(ReasonCode.AVOIDED, message, shortfall), blockers=shown)
+
+
+def _no_such_model(shape: Shape, columns: Columns) -> Reason:
+    asked = ", ".join(shape.models) or "GPUs"
+    there = ", ".join(columns.models) or "no GPUs at all"
+    message = f"asks for {asked}, and the fleet has {there}"
+    return Reason(code=ReasonCode.RESOURCES, message=message, resource="gpu", free=0, nodes_fitting=0)
+
+
+def _without_avoid(shape: Shape, board: Board) -> tuple[Option, ...]:
+    return options_for(shape._replace(avoid=()), board.columns)
+
+
+# --- words ------------------------------------------------------------------------------------------------------------------
+def wanted(shortfall: Shortfall) -> str:
+    """`needs 2 nodes with 8 h100 and 16 cores each`."""
+    member, need = shortfall.part.need.member, shortfall.part.need
+    parts = [f"{member.gpus} {need.model}"] if need.model is not None else []
+    if member.cpu_milli:
+        parts.append(plain_text("cpu", member.cpu_milli))
+    if member.memory_bytes:
+        parts.append(plain_text("memory", member.memory_bytes))
+    group = f"group {shortfall.part.group.name} " if shortfall.part.group.name else ""
+    each = " each" if shortfall.nodes_asked > 1 else ""
+    return f"{group}needs {nodes_text(shortfall.nodes_asked)} with {' and '.join(parts) or 'any room'}{each}"
+
+
+def fitting_text(shortfall: Shortfall) -> str:
+    return f"{nodes_text(shortfall.nodes_fitting) if shortfall.nodes_fitting else 'no node'} can take a member now"
+
+
+def nodes_text(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def plain_text(resource: str, amount: int) -> str:
+    """An amount as it is counted on nodes: whole GPUs, millicores, bytes."""
+    if resource == "memory":
+        return memory_text(amount)
+    if resource == "cpu":
+        return f"{amount / 1_000:g} core{'' if amount == 1_000 else 's'}"
+    model = resource.partition("/")[2]
+    return f"{amount} {model or 'GPUs'}"
+
+
+def memory_text(size_bytes: int) -> str:
+    """Three digits are enough to see what is missing."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.3g} {name}"
+    return f"{size_bytes} B"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount as quotas count it: GPUs in thousandths."""
+    if resource in ("cpu", "memory"):
+        return plain_text(resource, amount) if amount >= 0 else f"-{plain_text(resource, -amount)}"
+    model = resource.partition("/")[2]
+    return f"{amount / 1_000:g} {model or ('GPU' if amount == 1_000 else 'GPUs')}"
+
+
+def count_of(resource: str, amount: int) -> int:
+    """A quota amount in whole GPUs, rounded down; millicores and bytes as they are."""
+    return amount if resource in ("cpu", "memory") else amount // 1_000
+
+
+def _up(resource: str, amount: int) -> int:
+    return amount if resource in ("cpu", "memory") else -(-amount // 1_000)

@@ -100,7 +100,7 @@ def see_project(plane: Plane, caller: Caller, project: str) -> str:
 
 def project_exists(plane: Plane, project: str) -> bool:
     """A project is there once a queue belongs to it; `default` always is."""
-    return project == DEFAULT_PROJECT or any(queue.spec.project == project for queue in plane.world.queues.values())
+    return project == DEFAULT_PROJECT or any(queue.spec.project == project for queue in tuple(plane.world.queues.values()))
 
 
 def see_job(caller: Caller, job: Job | None, project: str, ref: str) -> Job:

@@ -162,10 +162,10 @@ def update_job(plane: Plane, caller: Caller, project: str, ref: str, patch: JobP
 def _check_queue(plane: Plane, job: Job, name: str) -> None:
     queue = plane.world.queues.get(name)
     if queue is None or queue.spec.project != job.project:
-        mine = tuple(sorted(q.id for q in plane.world.queues.values() if q.spec.project == job.project))
+        mine = tuple(sorted(q.id for q in tuple(plane.world.queues.values()) if q.spec.project == job.project))
         message = f"project {job.project!r} has no queue {name!r}"
         raise Invalid(message, (Fault(message, "/queue", allowed=mine),))
-    if any(other.spec.parent == name for other in plane.world.queues.values()):
+    if any(other.spec.parent == name for other in tuple(plane.world.queues.values())):
         message = f"queue {name!r} has queues under it; name one of those"
         raise Invalid(message, (Fault(message, "/queue"),))
 

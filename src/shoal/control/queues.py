@@ -129,7 +129,7 @@ def _keep_project(plane: Plane, before: Queue | None, spec: QueueSpec) -> None:
 def _must_be_idle(plane: Plane, name: str) -> None:
     if live := len(plane.world.jobs_in(name)):
         raise Conflict(f"queue {name!r} has {live} live jobs; cancel them or move them to another queue first")
-    children = sorted(queue.id for queue in plane.world.queues.values() if queue.spec.parent == name)
+    children = sorted(queue.id for queue in tuple(plane.world.queues.values()) if queue.spec.parent == name)
     if children:
         raise Conflict(f"queue {name!r} has child queues ({', '.join(children[: limits.HOLDERS_SHOWN_MAX])}); delete them first")
 

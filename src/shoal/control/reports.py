@@ -109,11 +109,16 @@ def _all_recorded(answer: Registered, fenced: tuple[Future[None], ...]) -> Regis
 
 # --- commands -------------------------------------------------------------------------------------------------------------
 def poll_commands(plane: Plane, caller: Caller, after: int) -> Commands:
-    """What the node has to do beyond `after`, at once; what lies up to `after` is confirmed. `api` waits by `plane.agents.on_mail`."""
+    """
+    What the node has to do beyond `after`, at once; what lies up to `after` is confirmed. `api` waits by `plane.agents.on_mail`.
+
+    Commands about an allocation that has been given back or fenced meanwhile are not handed out: a node that comes back late would
+    start what another attempt is doing elsewhere by now.
+    """
     node_id = _speaker(caller)
     if plane.agents.confirm(node_id, after):
         plane.store.confirm_commands(node_id, after)
-    return plane.agents.take(node_id, after)
+    return plane.agents.take(node_id, after, lambda row: _should_run(plane, node_id, row.body.allocation))
 
 
 # --- uploads --------------------------------------------------------------------------------------------------------------

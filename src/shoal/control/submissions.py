@@ -115,17 +115,17 @@ def _queue_of(plane: Plane, project: str, spec: JobSpec, faults: list[Fault]) ->
     name = spec.queue or default_queue(plane, project)
     queue = plane.world.queues.get(name)
     if queue is None or queue.spec.project != project:
-        mine = tuple(sorted(q.id for q in plane.world.queues.values() if q.spec.project == project))
+        mine = tuple(sorted(q.id for q in tuple(plane.world.queues.values()) if q.spec.project == project))
         faults.append(Fault(f"project {project!r} has no queue {name!r}", "/queue", allowed=mine))
         return None
-    if any(other.spec.parent == name for other in plane.world.queues.values()):
+    if any(other.spec.parent == name for other in tuple(plane.world.queues.values())):
         faults.append(Fault(f"queue {name!r} has queues under it; submit to one of those", "/queue"))
     return queue
 
 
 def default_queue(plane: Plane, project: str) -> str:
     """Where a job without a queue goes: `default` if it is the project's, else the project's first by name."""
-    queues = plane.world.queues
+    queues = dict(plane.world.queues)
     if DEFAULT_QUEUE in queues and queues[DEFAULT_QUEUE].spec.project == project:
         return DEFAULT_QUEUE
     parents = {queue.spec.parent for queue in queues.values()}

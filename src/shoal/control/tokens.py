@@ -91,7 +91,7 @@ def list_tokens(plane: Plane, caller: Caller) -> tuple[TokenView, ...]:
     """Every token that the caller may see, by id; without hashes."""
     need(caller, "admin", "listing tokens")
     plane.world.catch_up()
-    held = sorted(tuple(plane.world.tokens.items()))
+    held = sorted(plane.world.tokens.items())
     return tuple(view_token(token) for _, token in held if caller.project is None or token.project == caller.project)
 
 

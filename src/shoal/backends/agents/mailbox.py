@@ -8,6 +8,7 @@ A long poll waits by `on_mail`, a callback, so that no thread is held for it. Al
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -79,30 +80,20 @@ class AgentsBackend:
                 box.rows.popleft()
             return True
 
-    def take(self, node: str, after: int) -> Commands:
+    def take(self, node: str, after: int, wanted: Callable[[CommandRow], bool] = lambda _row: True) -> Commands:
         """
         What the node has to do beyond `after`, oldest first; execs are handed out once.
 
-        `last` never falls under `after`, so that a node that polls with a seq of before a restart is not thrown back.
+        Rows that are not `wanted` any more are passed over, and confirmed with the rest. `last` never falls under `after`, so that a
+        node that polls with a seq of before a restart is not thrown back.
         """
         with self._lock:
             box = self._boxes.get(node)
             if box is None:
                 return Commands(last=after)
-            rows: list[CommandRow] = []
-            for row in box.rows:
-                if len(rows) == limits.COMMANDS_PER_POLL_MAX:
-                    break
-                if row.seq > after:
-                    rows.append(row)
+            held = tuple(itertools.islice((row for row in box.rows if row.seq > after), limits.COMMANDS_PER_POLL_MAX))
             execs, box.execs = tuple(box.execs), []
-            return Commands(rows=tuple(rows), execs=execs, last=rows[-1].seq if rows else after)
-
-    def awaits_prepare(self, node: str, allocation: str) -> bool:
-        """True while the node has not confirmed some command about this allocation."""
-        with self._lock:
-            box = self._boxes.get(node)
-            return box is not None and any(row.body.allocation == allocation for row in box.rows)
+        return Commands(rows=tuple(row for row in held if wanted(row)), execs=execs, last=held[-1].seq if held else after)
 
     def on_mail(self, node: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Calls `wake()` whenever something is put into the node's mailbox, from the putter's thread. Returns the way to stop it."""

@@ -115,7 +115,7 @@ class ScheduleStep:
         if not any(isinstance(decision, Place) for decision in plan.decisions):
             return
         odd = [type(decision).__name__ for decision in plan.decisions if isinstance(decision, _NOT_CARRIED_OUT)]
-        violations = (*check_plan(self._touched(plan), plan), *(f"no step carries out a {name}" for name in odd))
+        violations = (*check_plan(self._board.records, plan), *(f"no step carries out a {name}" for name in odd))
         if violations:
             self._pending = True
             raise InvariantViolated(f"the plan at version {plan.version} is not legal: {'; '.join(violations[:8])}")

@@ -16,6 +16,8 @@ from shoal.model.command import CommandRow
 from shoal.model.event import EventRow, Report
 from shoal.model.job import CancelMode, Job, JobSpec
 from shoal.model.node import Node, NodeFacts
+from shoal.model.problem import Problem
+from shoal.model.queue import QueueSpec
 from shoal.model.reason import Reason
 
 
@@ -206,7 +208,7 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job | None = None
     replayed: bool = False
-    problem: dict[str, object] | None = None
+    problem: Problem | None = None
 
 
 class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,7 +257,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     parent: str | None
-    spec: object
+    spec: QueueSpec
     used: dict[str, int] = {}
     available: dict[str, int] = {}
     borrowed: dict[str, int] = {}

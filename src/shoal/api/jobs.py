@@ -128,8 +128,7 @@ def _submission(call: Call, item: _RawItem) -> use.Submission:
 
 
 def _refusal(call: Call, error: ShoalError) -> BatchAnswer:
-    problem = problem_of(error, request_id=call.request_id, instance=call.target)
-    return BatchAnswer(problem=to_plain(problem))
+    return BatchAnswer(problem=problem_of(error, request_id=call.request_id, instance=call.target))
 
 
 async def list_jobs(call: Call) -> Answer:

@@ -46,5 +46,6 @@ def start_logging(level: str = "info", file: Path | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Its lines about starting and stopping say what ours say; its errors come through.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Their lines about starting and migrating say what ours say; their errors come through.
+    for chatty in ("uvicorn", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from shoal.run.log_lines import start_logging
 if TYPE_CHECKING:
     from shoal.control.plane import Plane
     from shoal.run.driver import Driver
+    from shoal.run.http_server import HttpServer
     from shoal.store.protocol import Store
 
 log = logging.getLogger("shoal.run")
@@ -73,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = read_options(sys.argv[1:] if argv is None else argv)
     try:
         check_exposure(options)
+        os.umask(0o077)  # Whatever is made below the state directory is its owner's alone.
         make_state_dir(options.state_dir)
         start_logging(options.log_level, options.log_file)
         run_server(options)
@@ -146,14 +148,19 @@ def is_loopback(host: str) -> bool:
 
 
 # --- composing -----------------------------------------------------------------------------------------------------------------
-def run_server(options: Options) -> None:
-    """Serves until a signal says stop. Raises Refused where the state is in use or the address is taken."""
+def run_server(options: Options, begun: Callable[[HttpServer], None] | None = None) -> None:
+    """
+    Serves until it is told to stop. Raises Refused where the state is in use or the address is taken.
+
+    `begun` gets the server before it listens, on its loop; by default it then obeys SIGTERM and SIGINT, which only a main thread can.
+    """
+    begun = begun or _obey_signals
     sys.setswitchinterval(SWITCH_S)
     with _opened(options) as (plane, driver), _listening(options) as listener:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(options, plane, driver, listener))
+            runner.run(_serve(options, plane, driver, listener, begun))
 
 
 @contextmanager
@@ -211,7 +218,9 @@ def _listening(options: Options) -> Iterator[socket.socket]:
         listener.close()
 
 
-async def _serve(options: Options, plane: Plane, driver: Driver, listener: socket.socket) -> None:
+async def _serve(
+    options: Options, plane: Plane, driver: Driver, listener: socket.socket, begun: Callable[[HttpServer], None]
+) -> None:
     from shoal.api.service import Service
     from shoal.run.http_server import HttpServer
 
@@ -219,8 +228,7 @@ async def _serve(options: Options, plane: Plane, driver: Driver, listener: socke
     secret = ensure_secret(options.state_dir / "page.key")
     service: Service = Service(plane, loop, secret=secret, health=lambda: driver.health(service))
     server = HttpServer(service, lambda: _announce(options, listener), cert=options.tls_cert, key=options.tls_key)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stop)
+    begun(server)
     driver.start()
     try:
         await server.serve(sockets=[listener])
@@ -228,6 +236,11 @@ async def _serve(options: Options, plane: Plane, driver: Driver, listener: socke
         service.close()
         (options.state_dir / "server.pid").unlink(missing_ok=True)
     log.info("server stopped")
+
+
+def _obey_signals(server: HttpServer) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
 
 
 def _announce(options: Options, listener: socket.socket) -> None:

@@ -7,6 +7,7 @@ under one lock, since SQLite's shared memory databases know no snapshots (reader
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -33,8 +34,9 @@ class Sqlite:
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     single_writer = True
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, busy_wait_s: float = BUSY_WAIT_S) -> None:
         self._path = path
+        self._busy_wait_s = busy_wait_s
         self.shared: threading.RLock | None = threading.RLock() if path is None else None
         self._memory: sqlite3.Connection | None = None
         self._texts: dict[str, str] = {}
@@ -46,6 +48,7 @@ class Sqlite:
             if self._memory is None:
                 self._memory = self._connect(":memory:")
             return self._memory
+        _make_private(self._path)
         connection = self._connect(str(self._path))
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -67,7 +70,7 @@ class Sqlite:
     def _connect(self, database: str) -> sqlite3.Connection:
         try:
             return sqlite3.connect(
-                database, timeout=BUSY_WAIT_S, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+                database, timeout=self._busy_wait_s, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
             )
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
@@ -119,6 +122,14 @@ class Sqlite:
             case Trouble.FULL:
                 return Unavailable(f"no room on the disk for {where}; free some and try again", retry_after_ms=5_000, internal=said)
             case Trouble.BUSY:
-                return Unavailable(f"{where} is held by another program for more than {BUSY_WAIT_S:.0f} s; try again", internal=said)
+                return Unavailable(f"{where} is held by another program for more than {self._busy_wait_s:g} s; try again", internal=said)
             case Trouble.BROKEN:
                 return Unavailable(f"{where} cannot be read or written: {error}", retry_after_ms=5_000, internal=said)
+
+
+def _make_private(path: Path) -> None:
+    """The file is there with mode 0600: SQLite gives its side files the same mode. Who may read it could list every user's work."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Refused(f"the state file {path} cannot be opened: {error.strerror}") from error

@@ -91,7 +91,7 @@ event = Table(
     Column("project", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("version", "ordinal"),
-    Index("event_by_subject", "subject", "version"),
+    Index("event_by_subject", "subject", "version", "ordinal"),
 )
 command = Table(
     "command",

@@ -96,7 +96,7 @@ def _tail() -> None:
         sa.Column("body", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("version", "ordinal"),
     )
-    op.create_index("event_by_subject", "event", ["subject", "version"])
+    op.create_index("event_by_subject", "event", ["subject", "version", "ordinal"])
     op.create_table(
         "command",
         sa.Column("seq", NUMBER, primary_key=True, autoincrement=False),

@@ -30,7 +30,7 @@ class CreateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Filters are conjunctive; `state` may be given several times or comma-separated."""
+    """Filters are conjunctive; `state` may be given several times or comma-separated. The owner `me` is who asks."""
 
     state: tuple[JobState, ...] = ()
     queue: str | None = None
@@ -141,7 +141,7 @@ async def list_jobs(call: Call) -> Answer:
         project=call.project,
         states=query.state,
         queue=query.queue,
-        owner=query.owner,
+        owner=call.caller.principal if query.owner == "me" else query.owner,
         array=_array_number(query.array),
         top_level=query.top_level,
         before=place.last if place else None,

@@ -22,6 +22,8 @@ ENV_VALUE_BYTES_MAX: Final = 64 << 10
 """Linux refuses one argument or variable over 128 KiB (MAX_ARG_STRLEN)."""
 FAULTS_SHOWN_MAX: Final = 12
 """Faults told at once: one screen."""
+FOLLOWED_TASKS_MAX: Final = 64
+"""Tasks whose output one client follows at once, a thread and a connection each; nobody reads more side by side."""
 
 # --- jobs ----------------------------------------------------------------------------------------------------------------
 NODES_PER_JOB_MAX: Final = 16_384

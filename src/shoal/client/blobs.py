@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from shoal.base.errors import NotFound, Unavailable
 from shoal.client.transport import Patience, segment
@@ -29,8 +30,12 @@ class Blobs:
             return False
         return True
 
-    def put_file(self, path: Path) -> str:
-        """The blob's name (SHA-256, hex). Sends the file unless the server has it; a broken upload starts anew within the patience."""
+    def put_file(self, path: Path, progress: Callable[[int], None] | None = None) -> str:
+        """
+        The blob's name (SHA-256, hex). Sends the file unless the server has it; a broken upload starts anew within the patience.
+
+        `progress` hears how many bytes have gone.
+        """
         with path.open("rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
         size = str(path.stat().st_size)
@@ -39,7 +44,7 @@ class Blobs:
         while not self.has(name):
             try:
                 with path.open("rb") as file:
-                    self._http.request("PUT", self._path(name), body=file, headers=headers)
+                    self._http.request("PUT", self._path(name), body=_pieces(file, progress), headers=headers)
             except Unavailable as error:
                 patience.pause(error)
         return name
@@ -61,3 +66,12 @@ class Blobs:
 
     def _path(self, sha256: str) -> str:
         return f"/v1/projects/{segment(self._api.project)}/blobs/{segment(sha256)}"
+
+
+def _pieces(file: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[bytes]:
+    done = 0
+    while piece := file.read(PIECE_BYTES):
+        yield piece
+        done += len(piece)
+        if progress is not None:
+            progress(done)

@@ -66,11 +66,11 @@ class Jobs:
         )
         return decode_json(reply.body, Job), reply.headers.get("Idempotency-Replayed") == "true"
 
-    def dry_run(self, spec: JobSpec | Mapping[str, Any], *, must_fit: bool = False) -> Explanation:
-        """What would become of the job now; nothing is created. Raises what `submit` would."""
+    def dry_run(self, spec: JobSpec | Mapping[str, Any], *, must_fit: bool = False) -> Job:
+        """The job as it would be, without a number; nothing is created. Raises what `submit` would."""
         query = {"dry_run": 1, "must_fit": 1 if must_fit else None}
         reply = self._http.request("POST", self._all(), query=query, body=encode_json(spec), headers=_JSON, repeatable=True)
-        return decode_json(reply.body, Explanation)
+        return decode_json(reply.body, Job)
 
     def submit_batch(self, batch: Batch) -> tuple[BatchAnswer, ...]:
         """An answer per item, in their order; each item's key makes the whole safe to repeat."""
@@ -88,7 +88,11 @@ class Jobs:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JobPage:
-        """One page, newest first. `next` of the page, given as `cursor` with the same filters, is the next one."""
+        """
+        One page, newest first; the owner `me` is the token's.
+
+        `next` of the page, given as `cursor` with the same filters, is the next one.
+        """
         query = {
             "state": tuple(states),
             "queue": queue,

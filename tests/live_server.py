@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from shoal.client.api import Api
-from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.command import Command, Prepare
 from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, Report, TaskExited
 from shoal.model.node import Device, NodeFacts
 from shoal.model.wire import Commands, Join, LogChunk, Register, Registered, TokenAsk, Upload, UploadReply
@@ -159,6 +159,7 @@ class HandAgent:
         self.api = Api(url, self.token, patience_s=0)
         registered = self.api.agent.register(Register(facts=self.facts, store_id=self.store_id))
         self.epoch, self.after, self.seq = registered.epoch, 0, 0
+        self.inbox: list[Command] = []
         return registered
 
     def poll(self, wait_ms: int = 5_000) -> Commands:
@@ -177,9 +178,11 @@ class HandAgent:
         """The next Prepare among the commands."""
         until = time.monotonic() + READY_S
         while time.monotonic() < until:
-            for row in self.poll().rows:
-                if isinstance(row.body, Prepare):
-                    return row.body
+            for at, command in enumerate(self.inbox):
+                if isinstance(command, Prepare):
+                    del self.inbox[: at + 1]
+                    return command
+            self.inbox = [row.body for row in self.poll().rows]
         raise AssertionError("no job was placed")
 
     def start(self, prepare: Prepare) -> None:
@@ -200,6 +203,3 @@ class HandAgent:
         where = {"allocation": prepare.allocation, "attempt": prepare.attempt}
         exits = [TaskExited(**where, rank=task.rank, exit_code=exit_code, at_ms=now_ms) for task in prepare.claim.tasks]  # type: ignore[arg-type]
         self.report(*exits, AllocationReleased(**where, at_ms=now_ms))  # type: ignore[arg-type]
-
-
-__all__ = ["Commit", "HandAgent", "ServerProcess", "Serving", "Stop", "server_process", "wait_until"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.base.limits import EVENTS_PER_READ_MAX
 from shoal.cli.options import command, complete_job, json_option
 from shoal.cli.session import Session, open_session
 
@@ -41,7 +42,7 @@ def _since(api: Api, after: int, kinds: tuple[str, ...], subject: str | None) ->
     """(version reached, every event after a version)."""
     rows: list[EventRow] = []
     while True:
-        page = api.events.read(after=after, kinds=kinds, subject=subject)
+        page = api.events.read(after=after, kinds=kinds, subject=subject, limit=EVENTS_PER_READ_MAX)
         rows.extend(page.items)
         if not page.items:
             return max(after, page.resource_version), rows
@@ -50,7 +51,7 @@ def _since(api: Api, after: int, kinds: tuple[str, ...], subject: str | None) ->
 
 def _last(api: Api, limit: int, kinds: tuple[str, ...], subject: str | None) -> tuple[int, list[EventRow]]:
     """(version reached, the last `limit` events). Looks back over twice as many versions until there are enough."""
-    newest = api.events.read(after=(1 << 62), kinds=kinds, subject=subject).resource_version
+    newest = api.jobs.list(limit=1).resource_version
     reach = max(limit, 1)
     while True:
         start = max(0, newest - reach) if limit else newest

@@ -56,12 +56,11 @@ def set_queue(name: str, as_json: bool, **given: Any) -> None:
     """Make a queue, or change what is given of one that is there; the rest stays as it is."""
     from shoal.base.errors import NotFound
     from shoal.model.queue import QueueSpec
-    from shoal.render.queues import spec_of
 
     session = open_session(as_json)
     try:
         view = session.api.queues.get(name)
-        before, version = spec_of(view), view.version
+        before, version = view.spec, view.version
     except NotFound:
         before, version = QueueSpec(project=session.settings.project), 0
     queue = session.api.queues.set(name, _changed(before, given), version=version)

@@ -21,6 +21,9 @@ from shoal.formats.shorthand import expand as expand
 from shoal.model.codec import convert, to_plain
 from shoal.model.job import JobSpec
 
+_FIRST_KEYS = ("name", "queue", "nodes", "tasks_per_node", "gpus", "cpus", "memory", "time", "setup", "run")
+"""What a reader looks for comes first; the rest follows in the order of the record."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
@@ -80,7 +83,9 @@ def decode_spec(raw: Any) -> JobSpec:
 
 def write_job(spec: JobSpec) -> str:
     """YAML text that `read_job` reads back as an equal spec. Defaults are left out."""
-    return yaml.dump(to_plain(spec))
+    plain = to_plain(spec)
+    first = {key: plain[key] for key in _FIRST_KEYS if key in plain}
+    return yaml.dump({**first, **plain})
 
 
 def _located(fault: Fault, places: dict[str, yaml.Place], settings: dict[str, str]) -> Fault:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from shoal.model.queue import QueueSpec, Quota
+from shoal.model.queue import Quota
 from shoal.model.wire import QueueView
 from shoal.render.amounts import resource_text
 from shoal.render.look import Look, clean, width_of
@@ -43,7 +42,7 @@ def _collect(
 
 
 def _summary(view: QueueView) -> str:
-    spec = spec_of(view)
+    spec = view.spec
     parts = [f"{view.running_jobs} running", f"{view.pending_jobs} waiting" + (f" ({view.pending_gpus} GPUs)" if view.pending_gpus else "")]
     if spec.weight != 1000:
         parts.append(f"weight {spec.weight / 1000:g}")
@@ -54,16 +53,8 @@ def _summary(view: QueueView) -> str:
     return ", ".join(parts)
 
 
-def spec_of(view: QueueView) -> QueueSpec:
-    """The spec of a view, whether it was decoded as a record or as plain values."""
-    from shoal.model.codec import convert
-
-    plain: Any = view.spec
-    return plain if isinstance(plain, QueueSpec) else convert(plain or {}, QueueSpec)
-
-
 def _bars(view: QueueView, look: Look) -> list[str]:
-    quotas = spec_of(view).quotas
+    quotas = view.spec.quotas
     resources = sorted({*quotas, *(name for name, amount in view.used.items() if amount and name.startswith("gpu"))})
     width = max((len(name) for name in resources), default=0)
     return [f"{name:<{width}}  {_bar(view, name, quotas.get(name), look)}" for name in resources]

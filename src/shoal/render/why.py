@@ -27,9 +27,11 @@ def explanation_screen(why: Explanation, look: Look) -> list[str]:
 def _reason(reason: Reason, why: Explanation, look: Look) -> list[str]:
     bullet = look.pick("•", "*")
     since = f" (for {look.since(reason.since_ms)})" if reason.since_ms else ""
-    said = "" if reason.message == why.headline else reason.message
-    lines = wrap(f"{said}{since}", look, "    ", f"  {bullet} {look.paint(str(reason.code), 'cyan')}: ")
+    said = "" if reason.message in why.headline else reason.message
     numbers = reason_numbers(reason)
+    if not said and not since:  # The headline has said it: its numbers stand in its place.
+        said, numbers = ", ".join(numbers) or "as above", []
+    lines = wrap(f"{said}{since}", look, "    ", f"  {bullet} {look.paint(str(reason.code), 'cyan')}: ")
     if numbers:
         lines += wrap(", ".join(numbers), look, "      ", "      ")
     if reason.holders:

@@ -1,5 +1,6 @@
 """
-START HERE. One cycle: from a board, a policy, a time and a random stream to a plan. Pure: the same four give the same plan to the byte.
+START HERE. One cycle: from a board, a policy, a time and a random stream to a plan. Pure: boards of the same records place the same, to
+the byte. (A reason is told when a shape fails, not again while the board remembers that it did.)
 
     1. admit    jobs whose time has come join the others; held ones and those with open dependencies never come this far   admit, pending
     2. order    queues by fair share over the tree; inside a queue by priority, age, number                               order

@@ -47,8 +47,10 @@ class Candidate(NamedTuple):
 class _Turn:
     """One queue's walk over its lanes. Nothing in the line is moved."""
 
-    def __init__(self, board: Board, queue: str, line: Line) -> None:
+    def __init__(self, board: Board, queue: str, line: Line, started: dict[str, int]) -> None:
         self.queue = queue
+        self._started = started
+        """Elements placed in this cycle by array; shared by all queues, since an array's elements may lie in several."""
         self._board = board
         self._heads: Iterator[HeadKey] = iter(line.heads)
         self._next = next(self._heads, None)
@@ -57,7 +59,6 @@ class _Turn:
         self._strict = board.quota.vertices[queue].spec.order == "strict"
         self._closed: set[str] = set()
         """Models that a strict queue's blocked jobs keep for themselves."""
-        self._placed: dict[str, int] = {}
         self.candidate: Candidate | None = None
 
     def find(self) -> Candidate | None:
@@ -68,20 +69,20 @@ class _Turn:
                 self.candidate = None
                 return None
             key, lane = entry
-            if self._is_full(lane):
-                continue
-            if self._failed(lane) or (self._strict and self._is_closed(lane)):
-                self._close(lane)
-                continue
-            self.candidate = Candidate(self.queue, key, lane)
-            return self.candidate
+            if self._may_try(lane):
+                self.candidate = Candidate(self.queue, key, lane)
+                return self.candidate
+
+    def stands(self) -> bool:
+        """False if what was placed or has failed since the candidate was found rules it out."""
+        return self.candidate is not None and self._may_try(self.candidate.lane)
 
     def placed(self) -> None:
         """The candidate was placed: its lane goes on with the job behind it."""
         assert self.candidate is not None
         lane = self.candidate.lane
         if lane.array:
-            self._placed[lane.array] = self._placed.get(lane.array, 0) + 1
+            self._started[lane.array] = self._started.get(lane.array, 0) + 1
         behind = lane.keys.after(self.candidate.key)
         if behind is not None:
             heapq.heappush(self._again, (behind, id(lane), lane))
@@ -101,6 +102,15 @@ class _Turn:
         self._next = next(self._heads, None)
         return head[:4], head[4]
 
+    def _may_try(self, lane: Lane) -> bool:
+        """A blocked lane of a strict queue closes what it could use for those behind it; an array at its limit holds up nobody."""
+        if self._is_full(lane):
+            return False
+        if self._failed(lane) or (self._strict and self._is_closed(lane)):
+            self._close(lane)
+            return False
+        return True
+
     def _failed(self, lane: Lane) -> bool:
         state = lane.state
         return state.failed_growth == self._board.columns.growth or state.failed_cycle == self._board.cycle
@@ -109,7 +119,7 @@ class _Turn:
         if not lane.array:
             return False
         at_once = self._board.at_once(lane.array)
-        running = self._board.array_live.get(lane.array, 0) + self._placed.get(lane.array, 0)
+        running = self._board.array_live.get(lane.array, 0) + self._started.get(lane.array, 0)
         return at_once is not None and running >= at_once
 
     def _models(self, lane: Lane) -> set[str]:
@@ -152,18 +162,21 @@ class Contest:
         self._holders: dict[str, _Seatholder] = {}
         self._top = _Seatholder(_ROOT, None, None)
         self._current: _Seatholder | None = None
+        self._started: dict[str, int] = {}
         leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
         self._fill(leaves)
 
     def next(self) -> Candidate | None:
         """The job whose turn it is; then `placed` or `refused` must be said."""
-        at = self._top
-        while at.turn is None:
-            if not at.heap:
-                return None
-            at = at.heap[0][2]
-        self._current = at
-        return at.turn.candidate
+        while self._top.heap:
+            at = self._top
+            while at.turn is None:
+                at = at.heap[0][2]
+            self._current = at
+            if at.turn.stands():
+                return at.turn.candidate
+            self._go_on()
+        return None
 
     def placed(self) -> None:
         """The current candidate was placed, and the ledger charged."""
@@ -199,7 +212,7 @@ class Contest:
         vertex = self._board.quota.vertices.get(name)
         if vertex is None or is_closed(vertex):
             return None
-        turn = _Turn(self._board, name, self._board.pending.lines[name])
+        turn = _Turn(self._board, name, self._board.pending.lines[name], self._started)
         if turn.find() is None:
             return None
         parent = self._holder(vertex) if vertex.children else self._holder_above(vertex)
@@ -233,8 +246,11 @@ class Contest:
         vertex = holder.vertex
         own = holder.turn is not None and bool(vertex.children)
         weight = 1_000 if own else vertex.spec.weight
-        borrows, excess = _excess(vertex, charge, self._board.columns.capacity)
-        share = dominant_share(_own_share(vertex) if own else vertex.held, self._board.columns.capacity)
+        capacity = self._board.columns.capacity
+        borrows, excess = _excess(vertex, charge, capacity)
+        share = dominant_share(_own_share(vertex) if own else vertex.held, capacity)
+        if own:  # Its guarantee is there for all below it, so a vertex's own jobs compete with its children by what they hold.
+            excess = share
         last = weight == 0 and borrows
         urgency = candidate.key[0] if self._policy.priority_across_queues else 0
         return (urgency, last, borrows, excess * 1_000 / (weight or 1_000), share * 1_000 / (weight or 1_000), holder.name)

@@ -71,6 +71,11 @@ class QuotaTree:
         vertex = self.vertices[name]
         return self._available(vertex, resource) if resource in vertex.named else None
 
+    def left(self, name: str) -> dict[str, int]:
+        """By resource, what is left of all that the queue's subtree brings and may borrow; also for one that only groups others."""
+        vertex = self.vertices[name]
+        return {resource: self._available(vertex, resource) for resource in sorted({*vertex.named, *vertex.subtree})}
+
     def potential(self, name: str, resource: str) -> int | None:
         """What `available` would be with nothing running anywhere."""
         vertex = self.vertices[name]

@@ -39,7 +39,6 @@ def _count(waiting: dict[str, tuple[int, int]], queue: str, jobs: int, gpus_each
 
 def _view(board: Board, vertex: Vertex, waiting: dict[str, tuple[int, int]], running: dict[str, int]) -> QueueView:
     stored = board.queues.get(vertex.name)
-    available = {r: a for r in vertex.named if (a := board.quota.available(vertex.name, r)) is not None}
     beyond = {r: vertex.usage.get(r, 0) - vertex.subtree.get(r, 0) for r in vertex.named}
     pending = waiting.get(vertex.name, (0, 0))
     return QueueView(
@@ -47,7 +46,7 @@ def _view(board: Board, vertex: Vertex, waiting: dict[str, tuple[int, int]], run
         parent=vertex.parent.name if vertex.parent else None,
         spec=stored.spec if stored else QueueSpec(),
         used={r: a for r, a in sorted(vertex.held.items()) if a},
-        available=available,
+        available=board.quota.left(vertex.name),
         borrowed={r: a for r, a in beyond.items() if a > 0},
         pending_jobs=pending[0],
         running_jobs=running.get(vertex.name, 0),

@@ -1,0 +1,199 @@
+"""Why a job waits, with the numbers that decided and what would start it."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.base.errors import NotFound
+from shoal.model.job import JobState
+from shoal.model.node import NodeState
+from shoal.model.reason import ReasonCode
+from shoal.scheduling.fit import could_ever_fit
+from shoal.testing.clusters import Cluster, a_host, a_queue, waits_of
+
+
+def reason_of(cluster: Cluster, job: str):
+    return cluster.why(job).reasons[0]
+
+
+def test_sixteen_free_over_four_nodes_is_fragmentation_and_says_what_would_free_it():
+    """Platform case 39: 16 free over 4 nodes with 4 each, the job wants 2x8."""
+    cluster = Cluster(*(a_host(f"n{i}") for i in range(4)))
+    for _ in range(4):
+        cluster.submit(5)
+    cluster.cycle()
+    small = [cluster.submit(3) for _ in range(4)]
+    cluster.cycle()
+    for job in [j for j in cluster.running() if j not in small]:
+        cluster.end(job)
+    ones = [cluster.submit(1) for _ in range(4)]
+    cluster.cycle()
+    for job in ones:
+        cluster.end(job)
+    wanted = cluster.submit(8, nodes=2)
+    cluster.cycle()
+    why = cluster.why(wanted)
+    reason = why.reasons[0]
+    assert reason.code == ReasonCode.FRAGMENTATION
+    assert (reason.asked, reason.free, reason.nodes_asked, reason.nodes_fitting, reason.largest_free) == (16, 20, 2, 0, 5)
+    assert all(f"n{i}" in reason.message for i in range(4))
+    addresses = [cluster.jobs[job].address for job in small]
+    assert any("ended" in hint and addresses[0] in hint and addresses[1] in hint for hint in why.hints)
+    assert "starts if it asked for 5 GPUs or fewer on each node" in why.hints
+    cluster.end(small[0])
+    cluster.end(small[1])
+    cluster.cycle()
+    assert cluster.gpus_of(wanted) == 16, "what the hint named was enough"
+
+
+def test_too_few_free_in_all_is_resources_with_holders():
+    cluster = Cluster(a_host("n0"), a_queue("a"), a_queue("b"))
+    cluster.submit(4, queue="a", project="red")
+    cluster.submit(2, queue="b", project="blue")
+    cluster.cycle()
+    job = cluster.submit(4)
+    cluster.cycle()
+    reason = reason_of(cluster, job)
+    assert (reason.code, reason.resource) == (ReasonCode.RESOURCES, "gpu/h100")
+    assert (reason.asked, reason.free, reason.capacity) == (4, 2, 8)
+    assert [(h.project, h.queue, h.jobs, h.gpus) for h in reason.holders] == [("red", "a", 1, 4), ("blue", "b", 1, 2)]
+
+
+def test_a_gang_larger_than_the_fleet_waits_as_never_and_is_no_error():
+    cluster = Cluster(a_host("n0"), a_host("n1"))
+    job = cluster.submit(8, nodes=4)
+    cluster.cycle()
+    reason = reason_of(cluster, job)
+    assert (reason.code, reason.nodes_asked, reason.nodes_fitting, reason.capacity) == (ReasonCode.FLEET_NEVER, 4, 2, 16)
+    cluster.put(a_host("n2"), a_host("n3"))
+    cluster.cycle()
+    assert cluster.gpus_of(job) == 32
+
+
+def test_more_gpus_on_one_node_than_any_node_has_is_never():
+    """C27: two nodes of four, one member of eight; it holds no quota and another starts at once."""
+    cluster = Cluster(a_host("n0", 4), a_host("n1", 4), a_queue("q", gpu=(8,)))
+    big, behind = cluster.submit(8, queue="q"), cluster.submit(4, queue="q")
+    cluster.cycle()
+    assert reason_of(cluster, big).code == ReasonCode.FLEET_NEVER
+    assert (cluster.gpus_of(big), cluster.gpus_of(behind)) == (0, 4)
+
+
+def test_a_model_the_fleet_does_not_have_is_never_and_names_what_there_is():
+    cluster = Cluster(a_host("n0"))
+    job = cluster.submit(1, models=("b200",))
+    cluster.cycle()
+    reason = reason_of(cluster, job)
+    assert reason.code == ReasonCode.FLEET_NEVER
+    assert "b200" in reason.message
+    assert "h100" in reason.message
+
+
+def test_cordoned_nodes_are_no_never_and_coming_back_is_a_hint():
+    cluster = Cluster(a_host("n0"), a_host("n1", state=NodeState.CORDONED))
+    job = cluster.submit(8, nodes=2)
+    cluster.cycle()
+    why = cluster.why(job)
+    assert why.reasons[0].code == ReasonCode.RESOURCES
+    assert "starts if node n1 (CORDONED) came back" in why.hints
+    assert "starts if the gang were 1 node or fewer" in why.hints
+
+
+def test_free_gpus_without_cores_beside_them_are_told_as_cores():
+    cluster = Cluster(a_host("n0", cpus=8))
+    cluster.submit(1, cpus=6)
+    cluster.cycle()
+    job = cluster.submit(1, cpus=4)
+    cluster.cycle()
+    reason = reason_of(cluster, job)
+    assert (reason.code, reason.resource, reason.asked, reason.free) == (ReasonCode.RESOURCES, "cpu", 4_000, 2_000)
+
+
+def test_quota_and_room_are_both_told_when_both_are_short():
+    cluster = Cluster(a_host("n0"), a_queue("q", gpu=(8,)), a_queue("other"))
+    cluster.submit(6, queue="q")
+    cluster.submit(2, queue="other")
+    cluster.cycle()
+    job = cluster.submit(4, queue="q")
+    cluster.cycle()
+    assert [reason.code for reason in cluster.why(job).reasons] == [ReasonCode.QUOTA, ReasonCode.RESOURCES]
+
+
+def test_position_and_who_is_ahead():
+    """Platform case 38."""
+    cluster = Cluster(a_host("n0"))
+    cluster.submit(8)
+    cluster.cycle()
+    jobs = [cluster.submit(gpus) for gpus in (1, 2, 1, 4)]
+    why = cluster.why(jobs[3])
+    assert (why.position, why.ahead) == (4, tuple(cluster.jobs[job].address for job in jobs[:3]))
+
+
+def test_a_running_job_says_where_it_is():
+    cluster = Cluster(a_host("n0"), a_host("n1"))
+    job = cluster.submit(8, nodes=2)
+    cluster.cycle()
+    why = cluster.why(job)
+    assert "n0, n1" in why.headline
+    assert "16 GPUs" in why.headline
+    assert why.position is None
+
+
+def test_a_reason_is_gone_when_the_job_runs():
+    """C16."""
+    cluster = Cluster(a_host("n0", 1))
+    runner = cluster.submit(1)
+    cluster.cycle()
+    job = cluster.submit(1)
+    cluster.cycle()
+    assert reason_of(cluster, job).code == ReasonCode.RESOURCES
+    cluster.end(runner)
+    cluster.cycle()
+    assert all(reason.code == ReasonCode.PREPARING for reason in cluster.why(job).reasons)
+
+
+def test_a_job_that_has_ended_is_not_explained_here():
+    cluster = Cluster(a_host("n0"))
+    job = cluster.submit(1)
+    cluster.cycle()
+    cluster.end(job)
+    with pytest.raises(NotFound):
+        cluster.why(job)
+
+
+def test_the_plan_carries_reasons_for_the_first_that_did_not_fit():
+    cluster = Cluster(a_host("n0"))
+    job = cluster.submit(8, nodes=3)
+    wait = waits_of(cluster.cycle())[job]
+    assert (wait.reason.nodes_asked, wait.reason.nodes_fitting) == (3, 1)
+
+
+def test_explaining_leaves_the_board_as_it_was():
+    cluster = Cluster(a_host("n0"), a_queue("q", gpu=(4,)))
+    cluster.submit(4, queue="q")
+    cluster.cycle()
+    jobs = [cluster.submit(8, nodes=(1, 3), queue="q"), cluster.submit(2, queue="q"), cluster.submit(1, state=JobState.HELD)]
+    before = cluster.board.contents()
+    for job in jobs:
+        cluster.why(job)
+    assert cluster.board.contents() == before
+
+
+@pytest.mark.parametrize(
+    ("ask", "want"),
+    [
+        ({"gpus": 8, "nodes": 2}, None),
+        ({"gpus": 8, "nodes": 3}, ReasonCode.FLEET_NEVER),
+        ({"gpus": 8, "nodes": (2, 9)}, None),
+        ({"gpus": 9}, ReasonCode.FLEET_NEVER),
+        ({"gpus": 4, "queue": "q"}, None),
+        ({"gpus": 5, "queue": "q"}, ReasonCode.QUOTA_NEVER),
+        ({"gpus": 1, "queue": "nowhere"}, ReasonCode.UNKNOWN_QUEUE),
+        ({"gpus": 1, "memory": 2_000}, ReasonCode.FLEET_NEVER),
+    ],
+)
+def test_could_ever_fit_looks_at_the_fleet_when_empty(ask, want):
+    cluster = Cluster(a_host("n0"), a_host("n1", state=NodeState.DRAINING), a_queue("q", gpu=(4,)))
+    job = cluster.jobs[cluster.submit(**ask)]
+    reason = could_ever_fit(cluster.nodes.values(), cluster.queues.values(), job)
+    assert (reason and reason.code) == want

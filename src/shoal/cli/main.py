@@ -17,7 +17,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.words import did_you_mean
 from shoal.cli.catalogue import CATALOGUE
 from shoal.cli.exits import INTERRUPTED
-from shoal.cli.session import Given, give, tell
+from shoal.cli.session import BadFile, Given, give, tell
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,7 +55,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ShoalError as error:
+        except (ShoalError, BadFile) as error:
             ctx.exit(tell(error))
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)

@@ -29,12 +29,13 @@ WIDTH_LEAST = 40
 """Narrower terminals wrap by themselves; nothing readable fits."""
 
 
-class InvalidFile(Invalid):
-    """Faults of a file, which `source` names."""
+class BadFile(Exception):
+    """Faults of a file, which `source` names. Outside the error tree: it exists between a command and `tell` alone."""
 
     def __init__(self, source: str, faults: tuple[Fault, ...]) -> None:
-        super().__init__(f"{source} has faults", faults)
+        super().__init__(source)
         self.source = source
+        self.error = Invalid(f"{source} has faults", faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +174,14 @@ def leave_unread() -> NoReturn:
     leave(0)
 
 
-def tell(error: ShoalError) -> int:
+def tell(told: ShoalError | BadFile) -> int:
     """Prints an error as this run prints errors, and gives the exit code for it."""
     session = _run.session
-    source = error.source if isinstance(error, InvalidFile) else ""
+    source, error = (told.source, told.error) if isinstance(told, BadFile) else ("", told)
     if session is not None and session.as_json:
         faults = [{"message": f.message, "pointer": f.pointer, "line": f.line, "column": f.column} for f in getattr(error, "faults", ())]
-        told = {"error": {"code": error.code, "message": error.message, "source": source, "faults": faults, "exit_code": code_of(error)}}
-        sys.stderr.write(json_text(told) + "\n")
+        record = {"error": {"code": error.code, "message": error.message, "source": source, "faults": faults, "exit_code": code_of(error)}}
+        sys.stderr.write(json_text(record) + "\n")
     else:
         from shoal.render.faults import error_lines
 

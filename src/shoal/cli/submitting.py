@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from shoal.base.errors import Invalid, ShoalError, TooLarge
 from shoal.base.limits import JOB_FILE_BYTES_MAX
-from shoal.cli.session import InvalidFile
+from shoal.cli.session import BadFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,12 +61,12 @@ def read_files(names: Sequence[str], settings: Sequence[str]) -> list[JobFile]:
     from shoal.formats.jobfile import read_jobs
 
     jobs: list[JobFile] = []
-    errors: list[ShoalError] = []
+    errors: list[ShoalError | BadFile] = []
     for name in names:
         try:
             with faults_of(told(name)):
                 jobs.extend(read_jobs(read_source(name), told(name), settings))
-        except ShoalError as error:
+        except (ShoalError, BadFile) as error:
             errors.append(error)
     if len(errors) > 1:
         sys.stderr.write(f"{len(errors)} of {len(names)} files cannot be taken; the first:\n")
@@ -80,13 +80,11 @@ def faults_of(source: str, job: JobFile | None = None) -> Iterator[None]:
     """Errors with faults leave as errors of the file: with its name, and with the lines that `job` knows."""
     try:
         yield
-    except InvalidFile:
-        raise
     except Invalid as error:
         if not error.faults:
             raise
         faults = job.locate(error.faults) if job is not None else error.faults
-        raise InvalidFile(source, faults) from error
+        raise BadFile(source, faults) from error
 
 
 def check(session: Session, job: JobFile, *, must_fit: bool) -> Job:

@@ -2,8 +2,9 @@
 The short forms that people write, opened to the one form that `model.JobSpec` has: `gpus: h100:8` to `{count: 8, model: [h100]}`.
 
 Total and idempotent: what is not understood stays as it is, for `shape` to tell with its place. Numbers become text only where text
-is the only thing possible (values of `env` and `labels`, parts of a command in list form, numbers of jobs), and then as they were
-written: `0800` in a file stays `0800`. On the wire there is no writing to keep, so there only whole numbers become text.
+is the only thing possible (values of `env` and `labels`, parts of a command in list form, numbers of jobs, a name), and then as they
+were written: `0800` in a file stays `0800`, and `run: true` runs true. On the wire there is no writing to keep, so there only whole
+numbers become text.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def expand(raw: Any, written: Mapping[str, str] | None = None) -> Any:
     for key, open_value in _OPENERS.items():
         if key in opened:
             opened[key] = open_value(opened[key])
+    for key in ("name", "run", "setup"):
+        if written is not None and f"/{key}" in written and opened.get(key) is not None:
+            opened[key] = written[f"/{key}"]
     if "labels" in opened:
         opened["labels"] = _texts(opened["labels"], "/labels", written)
     for key in _GROUPED:

@@ -119,6 +119,13 @@ def test_a_command_in_list_form_keeps_numbers_as_written() -> None:
     assert only("run: [python, train.py, --lr, 0.10, --fast, true]\n").run == ("python", "train.py", "--lr", "0.10", "--fast", "true")
 
 
+@pytest.mark.parametrize(("key", "written"), [("run", "true"), ("run", "007"), ("setup", "1.50"), ("name", "2024")])
+def test_a_scalar_where_only_text_can_be_is_text_as_written(key: str, written: str) -> None:
+    assert getattr(only(f"{key}: {written}\n"), key) == written
+    with pytest.raises(Invalid, match="expected text"):
+        decode_spec({key: True})
+
+
 def test_several_jobs_in_a_file_keep_their_order_and_empty_parts_are_passed_over() -> None:
     assert [spec.name for spec in read_job("name: a\n---\n---\nname: b\n", "f")] == ["a", "b"]
 
@@ -157,7 +164,7 @@ def test_all_faults_of_all_jobs_are_told_at_once_with_their_places() -> None:
         ("memory: 64", "must be text such as '64GiB'"),
         ("memory: '64'", "add a unit, for example 64GiB"),
         ("time: 90", "must be text such as '2h30m'"),
-        ("name: 2024", "expected text, got the number 2024; put it in quotes to make it text"),
+        ("queue: 2024", "expected text, got the number 2024; put it in quotes to make it text"),
         ("env: {A: [1]}", "expected text, got a list"),
         ("env: {A: }", "has no value; leave the key out or give text"),
         ("run: {a: b}", "expected text or a list, got a mapping"),

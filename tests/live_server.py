@@ -23,7 +23,7 @@ from shoal.client.api import Api
 from shoal.model.command import Command, Prepare
 from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, Report, TaskExited
 from shoal.model.node import Device, NodeFacts
-from shoal.model.wire import Commands, Join, LogChunk, Register, Registered, TokenAsk, Upload, UploadReply
+from shoal.model.wire import Commands, Held, Join, LogChunk, Register, Registered, TokenAsk, Upload, UploadReply
 from shoal.run.http_server import HttpServer
 from shoal.run.server import Options, read_options, run_server
 
@@ -151,13 +151,14 @@ class HandAgent:
         self.name = name
         joined = Api(url, join_token).agent.join(Join(name=name, facts=self.facts))
         self.token = joined.token
+        self.held: dict[str, Held] = {}
         self.store_id = joined.store_id
         self.connect(url)
 
     def connect(self, url: str) -> Registered:
         """Begins anew, as an agent that has restarted or met a new server."""
         self.api = Api(url, self.token, patience_s=0)
-        registered = self.api.agent.register(Register(facts=self.facts, store_id=self.store_id))
+        registered = self.api.agent.register(Register(facts=self.facts, store_id=self.store_id, held=tuple(self.held.values())))
         self.epoch, self.after, self.seq = registered.epoch, 0, 0
         self.inbox: list[Command] = []
         return registered
@@ -187,11 +188,8 @@ class HandAgent:
 
     def start(self, prepare: Prepare) -> None:
         """Prepared and started, as a single node's gang does at once."""
-        where = {"allocation": prepare.allocation, "attempt": prepare.attempt}
-        self.report(
-            AllocationPrepared(**where, address="127.0.0.1", port=29_500),  # type: ignore[arg-type]
-            AllocationStarted(**where, at_ms=time.time_ns() // 1_000_000),  # type: ignore[arg-type]
-        )
+        self.held[prepare.allocation] = Held(allocation=prepare.allocation, job=prepare.job, attempt=prepare.attempt, state="STARTED")
+        self.report(*_begin(prepare))
 
     def write(self, prepare: Prepare, offset: int, data: bytes, rank: int = 0) -> UploadReply:
         """Bytes of a task's output."""
@@ -199,7 +197,28 @@ class HandAgent:
 
     def finish(self, prepare: Prepare, exit_code: int = 0) -> None:
         """Every task of the allocation ends, then nothing is left of it."""
-        now_ms = time.time_ns() // 1_000_000
-        where = {"allocation": prepare.allocation, "attempt": prepare.attempt}
-        exits = [TaskExited(**where, rank=task.rank, exit_code=exit_code, at_ms=now_ms) for task in prepare.claim.tasks]  # type: ignore[arg-type]
-        self.report(*exits, AllocationReleased(**where, at_ms=now_ms))  # type: ignore[arg-type]
+        self.held.pop(prepare.allocation, None)
+        self.report(*_end(prepare, exit_code))
+
+    def blink(self, prepare: Prepare) -> None:
+        """Started and ended within one upload."""
+        self.report(*_begin(prepare), *_end(prepare, 0))
+
+
+def _begin(prepare: Prepare) -> tuple[Report, ...]:
+    allocation, attempt = prepare.allocation, prepare.attempt
+    return (
+        AllocationPrepared(allocation=allocation, attempt=attempt, address="127.0.0.1", port=29_500),
+        AllocationStarted(allocation=allocation, attempt=attempt, at_ms=_now_ms()),
+    )
+
+
+def _end(prepare: Prepare, exit_code: int) -> tuple[Report, ...]:
+    allocation, attempt, now_ms = prepare.allocation, prepare.attempt, _now_ms()
+    ranks = (task.rank for task in prepare.claim.tasks)
+    exits = (TaskExited(allocation=allocation, attempt=attempt, rank=rank, exit_code=exit_code, at_ms=now_ms) for rank in ranks)
+    return (*exits, AllocationReleased(allocation=allocation, attempt=attempt, at_ms=now_ms))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -23,4 +23,3 @@ def parse_if_match(header: bytes | None) -> int | None:
     if len(text) < 3 or text[0] != '"' or text[-1] != '"' or not digits.isascii() or not digits.isdigit():
         raise Malformed(f'If-Match {text!r} is not an ETag of this server; send the one that the last read answered, such as "17"')
     return int(digits)
-

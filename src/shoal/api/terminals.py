@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from shoal.api.bridges import CLOSE_GOING_AWAY, Socket, pump
@@ -32,6 +33,7 @@ log = logging.getLogger("shoal.api")
 
 ASK_WAIT_S = 10.0
 """How long an accepted user may take to say what to run."""
+CLOSE_WAIT_S = 2.0
 CLOSE_ERROR = 4000
 """Plus the HTTP status: the close code of a refusal after the handshake."""
 Attend = Callable[["TerminalEndpoint", Caller, dict[str, str], Socket], Awaitable[None]]
@@ -63,7 +65,7 @@ class TerminalEndpoint:
             problem = problem_of(error, request_id=request_id, instance=scope["path"])
             if not isinstance(error, ShoalError):
                 log.exception("terminal failed", extra={"request_id": request_id, "path": scope["path"]})
-            await (_refuse_late(socket, problem) if accepted else _refuse(send, problem))
+            await (_refuse_late(socket, problem) if accepted else _refuse(receive, send, problem))
 
     def _check(self, caller: Caller, path: dict[str, str]) -> None:
         project = path.get("project")
@@ -124,12 +126,16 @@ async def _agent_of(arrival: asyncio.Future[Socket], user: Socket, node: str) ->
     return arrival.result()
 
 
-async def _refuse(send: Send, problem: Problem) -> None:
-    """Before the handshake: an ordinary HTTP answer."""
+async def _refuse(receive: Receive, send: Send, problem: Problem) -> None:
+    """Before the handshake: an ordinary HTTP answer. Returns when the connection is closed, else uvicorn complains that none came."""
     body = encode_problem(problem)
     headers: list[Any] = [*problem_headers(problem), (b"content-length", str(len(body)).encode())]
     await send({"type": "websocket.http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_WAIT_S):
+            await receive()  # The refusal itself.
+            await receive()  # The end of the connection.
 
 
 async def _refuse_late(socket: Socket, problem: Problem) -> None:

@@ -8,6 +8,7 @@ Binary messages, the first byte says which stream (`model.wire.ExecStream`). Sen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from shoal.client.api import Api
 
 MESSAGE_BYTES_MAX = 1 << 20
+CLOSE_TIMEOUT_S = 2.0
+"""How long the other side gets to say good-bye; one that floods us does not hear it."""
 PIECE_BYTES = 32 << 10
 """Data per message: small enough that a key press does not wait long behind output."""
 
@@ -37,29 +40,32 @@ class Terminals:
     def open(self, ref: str | int, request: ExecRequest) -> Terminal:
         """Asks for the request's command beside the job's task. A refusal comes with the first of `messages`."""
         path = f"/v1/projects/{segment(self._api.project)}/jobs/{segment(str(ref))}/exec"
-        terminal = Terminal(self._dial(path))
+        terminal = self._dial(path)
         terminal.send_text(encode_json(request).decode())
         return terminal
 
     def serve(self, session: str) -> Terminal:
         """The agent's end of a session that it found among its commands."""
-        return Terminal(self._dial(f"/v1/agent/exec/{segment(session)}"))
+        return self._dial(f"/v1/agent/exec/{segment(session)}")
 
-    def _dial(self, path: str) -> ClientConnection:
+    def _dial(self, path: str) -> Terminal:
         from websockets.exceptions import InvalidHandshake, InvalidStatus
         from websockets.sync.client import connect
 
         transport = self._api.transport
-        url = "ws" + transport.url.removeprefix("http") + path
+        opened = ExitStack()
         try:
-            return connect(
-                url,
+            dial = connect(
+                "ws" + transport.url.removeprefix("http") + path,
                 additional_headers={"Authorization": f"Bearer {transport.token}"},
                 ssl=transport.tls(),
+                proxy=None,
                 open_timeout=CONNECT_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
                 max_size=MESSAGE_BYTES_MAX,
                 compression=None,
             )
+            return Terminal(opened.enter_context(dial), opened)
         except InvalidStatus as error:
             raise_problem(error.response.status_code, bytes(error.response.body or b""))
         except (InvalidHandshake, OSError) as error:
@@ -69,8 +75,9 @@ class Terminals:
 class Terminal:
     """One end of a terminal. One thread may send while another reads."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, opened: ExitStack) -> None:
         self._connection = connection
+        self._opened = opened
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +130,7 @@ class Terminal:
 
     def close(self) -> None:
         """Idempotent; the other side sees it."""
-        self._connection.close()
+        self._opened.close()
 
 
 def read_exit(data: bytes) -> ExecExit:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from shoal.agent.supervisor import wire
 from shoal.agent.supervisor.groups.processes import all_processes, mark_of
 from shoal.agent.supervisor.launch import start_supervisor
-from shoal.agent.supervisor.link import Link, SupervisorGone
+from shoal.agent.supervisor.link import Link, SupervisorGone, Watcher
 
 T = TypeVar("T")
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -59,8 +59,7 @@ class Supervised:
         start_supervisor(str(self.directory), self.name, self.isolation)
         self.link = Link(str(self.directory))
         self.pid = self.link.greet().pid
-        threading.Thread(target=self._read, args=(self.link,), daemon=True).start()
-        eventually(lambda: self.link.list() is not None)
+        threading.Thread(target=self._read, args=(Watcher(str(self.directory)),), daemon=True).start()
         self.feed()
 
     def feed(self, ago_ms: int = 0) -> None:
@@ -113,7 +112,6 @@ class Supervised:
         self.link.close()
         eventually(lambda: not (self.directory / "socket").exists() or not Path(f"/proc/{self.pid}").exists())
 
-    def _read(self, link: Link) -> None:
-        with contextlib.suppress(SupervisorGone):
-            for event in link.events():
-                self.events.append(event)
+    def _read(self, watcher: Watcher) -> None:
+        for event in watcher.events():
+            self.events.append(event)

@@ -76,14 +76,6 @@ class Link:
         assert isinstance(listing, wire.Listing)
         return listing
 
-    def events(self) -> Iterator[wire.Event]:
-        """Events from now on, by a connection of their own; ends when the supervisor does. For a thread of its own."""
-        with connect(self._directory) as watcher:
-            watcher.sendall(wire.frame(wire.Request(1, (wire.Watch(),))))
-            for told in told_by(watcher):
-                if isinstance(told, (wire.Exited, wire.Stopped, wire.Unkillable)):
-                    yield told
-
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
@@ -97,6 +89,33 @@ class Link:
                 told = wire.told_decoder.decode(body)
                 if isinstance(told, wire.Answer) and told.number == number:
                     return told.results
+
+
+class Watcher:
+    """Events of a supervisor from the moment that this object is made, by a connection of their own."""
+
+    def __init__(self, directory: str) -> None:
+        self._socket = connect(directory)
+        self._socket.settimeout(ANSWER_SECONDS_MAX)
+        self._told = told_by(self._socket)
+        try:
+            self._socket.sendall(wire.frame(wire.Request(1, (wire.Watch(),))))
+        except OSError as error:
+            raise SupervisorGone(f"the supervisor is gone: {error}") from error
+        if next(self._told, None) is None:
+            raise SupervisorGone("the supervisor has closed the connection")
+        self._socket.settimeout(None)
+
+    def events(self) -> Iterator[wire.Event]:
+        """Ends when the supervisor does. For a thread of its own."""
+        for told in self._told:
+            if isinstance(told, wire.Exited | wire.Stopped | wire.Unkillable):
+                yield told
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
 def told_by(connection: socket.socket) -> Iterator[wire.Told]:

@@ -127,8 +127,11 @@ class Supervisor:
         if self._wards.wards or self._peers:
             self._idle_since_ms = now_ms
         if self._leaving:
-            return not any(ward.running or self._groups.alive(name) for name, ward in self._wards.wards.items())
+            return not self._anything_lives()
         return now_ms - self._idle_since_ms > IDLE_EXIT_MS
+
+    def _anything_lives(self) -> bool:
+        return any(ward.running or self._groups.alive(name) for name, ward in self._wards.wards.items())
 
     # --- sockets --------------------------------------------------------------------------------------------------------
     def _accept(self, _mask: int) -> None:

@@ -1,0 +1,101 @@
+"""Keeps a supervisor running and a link to it open; tells the engine what it says, and when it is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+
+from shoal.agent.home import Home, safe
+from shoal.agent.messages import Gone, Message, Said
+from shoal.agent.supervisor import wire
+from shoal.agent.supervisor.launch import start_supervisor
+from shoal.agent.supervisor.link import Link, SupervisorGone, Watcher
+from shoal.base.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+TRIES_MAX = 5
+
+
+class Keeper:
+    """`link` and `greeting` are there after `ensure`. `ensure` is the engine's; `feed` may come from any thread."""
+
+    def __init__(self, home: Home, node: str, isolation: str, post: Callable[[Message], None]) -> None:
+        self._home = home
+        self._name = group_name(home, node)
+        self._isolation = isolation
+        self._post = post
+        self._generation = 0
+        self._renewed_ms = 0
+        self.link: Link | None = None
+        self.greeting: wire.Greeting | None = None
+
+    @property
+    def directory(self) -> str:
+        return str(self._home.supervisor)
+
+    def ensure(self) -> wire.Greeting:
+        """A supervisor is there, ours to command. Raises Unavailable when none can be started."""
+        for attempt in range(TRIES_MAX):
+            try:
+                return self._connect()
+            except SupervisorGone:
+                if attempt + 1 == TRIES_MAX:
+                    raise
+                start_supervisor(self.directory, self._name, self._isolation)
+        raise AssertionError
+
+    def lose(self) -> None:
+        """The link is of no use any more."""
+        if self.link is not None:
+            self.link.close()
+        self.link = None
+
+    @property
+    def generation(self) -> int:
+        """Of the supervisor that we spoke with last."""
+        return self._generation
+
+    def is_current(self, gone: Gone) -> bool:
+        return gone.generation == self._generation
+
+    def give(self, *orders: wire.Order) -> tuple[wire.Result, ...]:
+        """Raises SupervisorGone."""
+        if self.link is None:
+            raise SupervisorGone("no supervisor is running")
+        return self.link.give(*orders)
+
+    def feed(self, renewed_ms: int) -> None:
+        """The control plane has answered what was sent at this boot-time instant. A supervisor that is gone is fed when it is back."""
+        self._renewed_ms = max(self._renewed_ms, renewed_ms)
+        link = self.link
+        if link is not None:
+            try:
+                link.give(wire.Feed(self._renewed_ms))
+            except Unavailable:
+                log.warning("the supervisor could not be fed; it is being started anew")
+
+    def _connect(self) -> wire.Greeting:
+        self.lose()
+        link = Link(self.directory)
+        greeting = link.greet()
+        link.give(wire.Feed(self._renewed_ms))
+        watcher = Watcher(self.directory)  # before anybody lists: what happens in between must be in one of the two
+        self._generation += 1
+        self.link, self.greeting = link, greeting
+        threading.Thread(target=self._listen, args=(watcher, self._generation), name="supervisor-events", daemon=True).start()
+        return greeting
+
+    def _listen(self, watcher: Watcher, generation: int) -> None:
+        for event in watcher.events():
+            self._post(Said(event))
+        watcher.close()
+        self._post(Gone(generation))
+
+
+def group_name(home: Home, node: str) -> str:
+    """The name of the node's groups: no two agents on a machine share one, also two of one name."""
+    mark = hashlib.sha256(str(home.root).encode()).hexdigest()[:8]
+    return f"shoal-{safe(node)[:64]}-{mark}"

@@ -1,0 +1,62 @@
+"""The command loop: one long poll after the other. Its own thread; a poll confirms what the engine has written into its journals."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shoal.agent.control import Pauses
+from shoal.agent.messages import Came, Message
+from shoal.agent.session import Session
+from shoal.base.errors import ShoalError
+from shoal.model.wire import ExecSession
+
+log = logging.getLogger(__name__)
+
+WAIT_MS = 25_000
+"""Under the 30 s after which middle boxes and the server itself give up a silent connection."""
+CARRIED_OUT_S_MAX = 300.0
+"""The engine takes milliseconds; past this the commands are asked for again rather than lost from sight."""
+
+
+@dataclass(slots=True)
+class Poller:
+    """`taken` is the last command carried out; `serve` starts answering a call for a terminal."""
+
+    session: Session
+    pauses: Pauses
+    taken: Callable[[], int]
+    post: Callable[[Message], None]
+    serve: Callable[[ExecSession], None]
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Until `stop`; a poll in flight is left to end by itself."""
+        while not self._stop.is_set():
+            if not self.session.registered.wait(0.5):
+                continue
+            try:
+                self._poll()
+                self.pauses.reset()
+            except ShoalError as error:
+                log.info("no commands: %s", error.message)
+                self._stop.wait(self.pauses.next_s())
+            except Exception:
+                log.exception("a defect in the command loop; it goes on")
+                self._stop.wait(self.pauses.next_s())
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _poll(self) -> None:
+        commands = self.session.control.commands(self.taken(), WAIT_MS)
+        if self._stop.is_set():
+            return  # not confirmed, so the next agent gets them
+        for call in commands.execs:
+            self.serve(call)
+        if commands.rows:
+            came = Came(commands.rows)
+            self.post(came)
+            came.done.wait(CARRIED_OUT_S_MAX)

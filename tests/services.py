@@ -1,0 +1,41 @@
+"""
+Programs and rights that some tests need and a machine may lack: what each is, how to see that it is there, how to get it.
+
+A test says `@pytest.mark.service("slurm")`. Where the service is missing the test is left out and `make test` names it at its end;
+with SHOAL_CI_STRICT=1, as in `.ci/run`, it fails instead, so that nothing stays untried in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STRICT = os.environ.get("SHOAL_CI_STRICT") == "1"
+SYSTEM_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+
+
+@dataclass(frozen=True)
+class Service:
+    there: Callable[[], bool]
+    how: str
+
+
+def _programs(*names: str) -> Callable[[], bool]:
+    return lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in names)
+
+
+SERVICES = {
+    "slurm": Service(
+        _programs("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo"), "apt-get install slurmctld slurmd slurm-client munge"
+    ),
+    "root": Service(lambda: os.geteuid() == 0, "run as root"),
+    "git": Service(_programs("git"), "apt-get install git, in a clone"),
+}
+
+
+def missing(name: str) -> str | None:
+    """How to get the service if it is missing, else None. An unknown name is a mistake in the test."""
+    service = SERVICES[name]
+    return None if service.there() else service.how

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from shoal.api.idempotency import canonical_json
 from shoal.base.errors import PageTokenExpired, PageTokenMismatch
 
 LIFE_MS = 3 * 86_400_000
@@ -77,4 +76,4 @@ class Cursors:
 
 
 def _filter_hash(filters: Any) -> bytes:
-    return hashlib.sha256(canonical_json(filters)).digest()[:_FILTER_BYTES]
+    return hashlib.sha256(msgspec.json.encode(filters, order="sorted")).digest()[:_FILTER_BYTES]

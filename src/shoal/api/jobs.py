@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 
@@ -47,7 +46,7 @@ class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _RawItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
-    spec: dict[str, Any]
+    spec: msgspec.Raw
 
 
 class RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,11 +61,6 @@ def read_spec(raw: bytes) -> JobSpec:
         plain = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not valid JSON: {error}") from error
-    return spec_of(plain)
-
-
-def spec_of(plain: Any) -> JobSpec:
-    """As `read_spec`, from decoded JSON."""
     try:
         return convert(expand(plain), JobSpec)
     except Invalid:
@@ -83,7 +77,7 @@ def read_batch(raw: bytes) -> RawBatch:
 async def create_job(call: Call) -> Answer:
     query: CreateQuery = call.query
     key = parse_key(call.headers.get(b"idempotency-key"))
-    mark = fingerprint(msgspec.json.decode(call.raw), path=call.target) if key else ""
+    mark = fingerprint(call.raw, path=call.target) if key else ""
     submission = use.Submission(
         project=call.project, spec=call.body, key=key, fingerprint=mark, must_fit=query.must_fit, dry_run=query.dry_run
     )
@@ -123,8 +117,8 @@ async def create_batch(call: Call) -> Answer:
 def _submission(call: Call, item: _RawItem) -> use.Submission:
     key = parse_key(item.key.encode("utf-8"))
     # The same fingerprint as a create of this item alone: a client may fall back from the batch to single requests.
-    mark = fingerprint(item.spec, path=call.target.removesuffix(":batch"))
-    return use.Submission(project=call.project, spec=spec_of(item.spec), key=key, fingerprint=mark)
+    mark = fingerprint(bytes(item.spec), path=call.target.removesuffix(":batch"))
+    return use.Submission(project=call.project, spec=read_spec(bytes(item.spec)), key=key, fingerprint=mark)
 
 
 def _refusal(call: Call, error: ShoalError) -> BatchAnswer:

@@ -492,8 +492,9 @@ META = (
 )
 
 OPERATIONS: tuple[Operation, ...] = (
+    JOBS[0],
     AGENTS[0],
-    *JOBS,
+    *JOBS[1:],
     *LOGS,
     *EVENTS,
     *AGENTS[1:],

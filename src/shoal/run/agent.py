@@ -242,9 +242,7 @@ class Agent:
         if held:
             raise Refused(f"{len(held)} allocations of the earlier installation are still held, for example {held[0].allocation}")
         self.api.transport.token = options.join_token
-        join = Join(
-            name=options.name, facts=self.facts(), pool=options.pool, topology=options.topology, labels=options.labels
-        )
+        join = Join(name=options.name, facts=self.facts(), pool=options.pool, topology=options.topology, labels=options.labels)
         return join_plane(self.home, self.api.agent, join, options.url)
 
     def start(self, identity: Identity) -> tuple[Uploader, Poller, Session]:

@@ -218,9 +218,7 @@ def _listening(options: Options) -> Iterator[socket.socket]:
         listener.close()
 
 
-async def _serve(
-    options: Options, plane: Plane, driver: Driver, listener: socket.socket, begun: Callable[[HttpServer], None]
-) -> None:
+async def _serve(options: Options, plane: Plane, driver: Driver, listener: socket.socket, begun: Callable[[HttpServer], None]) -> None:
     from shoal.api.service import Service
     from shoal.run.http_server import HttpServer
 

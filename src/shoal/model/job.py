@@ -25,22 +25,28 @@ class GpuAsk(Spec, frozen=True, kw_only=True):
     """GPUs of one node. Exactly one of: whole GPUs (`count` alone), MIG slices (`mig`), a soft share (`share` or `share_memory`)."""
 
     count: int = 0
+    """How many, per node (see `per`)."""
     model: tuple[str, ...] = ()
     """Acceptable models, any of them; empty takes every model. The gang's nodes all get the same one."""
     memory: MemoryRange | None = None
+    """Memory that each GPU must have."""
     per: Literal["node", "task"] = "node"
+    """What `count` is for: a node, or each of its tasks."""
     mig: str | None = None
     """A MIG profile such as `1g.10gb`; `count` of them."""
     share: int | None = None
     """Thousandths of one GPU, soft."""
     share_memory: Memory | None = None
+    """A part of one GPU's memory, soft."""
 
 
 class Topology(Spec, frozen=True, kw_only=True):
     """Where the gang's nodes should be together: within one `level` (zone, block, rack, island, host)."""
 
     level: str | None = None
+    """The widest domain that the gang may span."""
     required: bool = False
+    """True: wait rather than start wider. False: a wish."""
     mesh: dict[str, int] = {}
     """Sizes of the parallel axes (tp, pp, dp, ep)."""
 
@@ -49,14 +55,18 @@ class Checkpoint(Spec, frozen=True, kw_only=True):
     """How the job saves its work: the signal that asks for a checkpoint, how often it does so itself, how long one takes."""
 
     signal: str | None = None
+    """Sent to ask for a checkpoint."""
     every: Duration | None = None
+    """How often the job saves without being asked."""
     takes: Duration | None = None
+    """How long saving takes; a graceful stop leaves so much time."""
 
 
 class Retry(Spec, frozen=True, kw_only=True):
     """How often a failed job starts again. Losing a node or being preempted never counts against `limit`."""
 
     limit: int = 0
+    """Tries after the first."""
     exit_codes: tuple[int, ...] = ()
     """Only these count as worth another try; empty means any non-zero."""
     backoff: Duration = Duration(10_000)
@@ -67,96 +77,136 @@ class Stop(Spec, frozen=True, kw_only=True):
     """How the job is told to end: `signal`, then after `grace` the kill of everything it started."""
 
     signal: str = "TERM"
+    """Sent first."""
     grace: Duration = Duration(30_000)
+    """Time from the signal to the kill."""
 
 
 class OnDisconnect(Spec, frozen=True, kw_only=True):
     """`stop_after` a node has lost the control plane for so long, the work on it stops by itself."""
 
     stop_after: Duration = Duration(300_000)
+    """Time without the control plane after which the work stops itself."""
 
 
 class Mount(Spec, frozen=True, kw_only=True):
     """A directory of the node made visible in the job at `target`."""
 
     source: str
+    """Path on the node."""
     target: str
+    """Path that the job sees."""
     read_only: bool = False
+    """True: the job cannot write there."""
 
 
 class WorkDir(Spec, frozen=True, kw_only=True):
     """The job's files. `path` is what the user wrote; `blob` is the SHA-256 of the uploaded archive that agents unpack."""
 
     path: str | None = None
+    """The directory to send, relative to the job file."""
     ignore: tuple[str, ...] = ()
+    """Patterns of what stays behind, as in a .gitignore; added to those of the directory's .shoalignore or .gitignore."""
     blob: str | None = None
+    """Set by the client once the archive is uploaded."""
 
 
 class Dependency(Spec, frozen=True, kw_only=True):
     """Wait for `job` (number or id): `after` start, `afterok` success, `afternotok` failure, `afterany` end."""
 
     job: str
+    """Number, array element or id."""
     condition: Literal["after", "afterok", "afternotok", "afterany"] = "afterok"
+    """What it must have done."""
 
 
 class Resources(Spec, frozen=True, kw_only=True):
     """What one node gives to one group; also one entry of `any_of` or `ordered`. None means: as the job says, or any."""
 
     nodes: CountRange | None = None
+    """How many nodes, or a range out of which one is chosen at start."""
     tasks_per_node: int | None = None
+    """Processes per node; 1 unless said."""
     gpus: GpuAsk | None = None
+    """GPUs of one node."""
     cpus: int | None = None
+    """CPU cores of one node."""
     memory: Memory | None = None
+    """Memory of one node."""
 
 
 class GroupSpec(Resources, frozen=True, kw_only=True):
     """A part of a gang with its own resources and command; the gang still starts together or not at all."""
 
     name: str
+    """The group's name; tasks see it as SHOAL_GROUP."""
     run: str | tuple[str, ...] | None = None
+    """As the job's, for this group; without it the job's is taken."""
     env: dict[str, str] = {}
+    """Laid over the job's."""
 
 
 class JobSpec(Resources, frozen=True, kw_only=True):
     """A request for a gang. `formats.jobfile` reads it from YAML; `control.jobs` checks it with `lifecycle.spec_rules`."""
 
     name: str = "job"
+    """Shown in lists; need not be unique."""
     run: str | tuple[str, ...] | None = None
     """Text is a script (run by its own #! line, else by /bin/sh -e); a list is a command without a shell."""
     setup: str | None = None
     """A script run once per node before the tasks start, in the working directory."""
     queue: str | None = None
+    """Where it waits; the project's default queue unless said."""
     priority: int = 0
+    """Higher goes first inside its queue."""
     preemptible: bool = True
+    """False: never stopped in favour of another."""
     elastic: bool = False
+    """True: may grow and shrink inside `nodes` while it runs."""
     time: Duration | None = None
     """Limit on the running time of an attempt; then the job ends as TIMEOUT."""
     begin: str | None = None
     """Not before: an ISO 8601 time with zone, or `+2h` from submission."""
     env: dict[str, str] = {}
+    """Environment variables of every task."""
     workdir: WorkDir | None = None
+    """Files to bring; tasks start in them."""
     mounts: tuple[Mount, ...] = ()
+    """Directories of the node to show."""
     secrets: dict[str, str] = {}
     """File name under $SHOAL_SECRETS -> name of a secret of the project."""
     image: str | None = None
+    """Container image."""
     isolation: Literal["process", "sandbox", "vm"] = "process"
+    """How far tasks are kept apart from the node."""
     user: str | None = None
     """Unix user; by default the one the submitting principal is mapped to."""
     any_of: tuple[Resources, ...] = ()
+    """Alternatives of what one node gives: the one that can start first."""
     ordered: tuple[Resources, ...] = ()
+    """Alternatives in order of preference."""
     groups: tuple[GroupSpec, ...] = ()
+    """Parts with resources and commands of their own."""
     array: ArrayList | None = None
+    """Runs once per index; `%` bounds how many at once."""
     depends_on: tuple[Dependency, ...] = ()
+    """Jobs to wait for."""
     topology: Topology | None = None
+    """Where the nodes should be together."""
     retry: Retry = Retry()
+    """What happens after a failure."""
     checkpoint: Checkpoint | None = None
+    """How it saves its work."""
     stop: Stop = Stop()
+    """How it is told to end."""
     on_disconnect: OnDisconnect = OnDisconnect()
+    """What a node does that loses the control plane."""
     hold_on_failure: Duration | None = None
     """Keep the nodes so long after a failure, for a look inside."""
     tolerance: Duration | None = None
     """How long it would rather wait than preempt others."""
     labels: dict[str, str] = {}
+    """Free text for people and tools; Shoal does nothing with it."""
     interactive: bool = False
     """The first task gets a terminal that waits for its user (`shoal run --pty`)."""
 

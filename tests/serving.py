@@ -7,12 +7,15 @@ seed: what fails once fails again.
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal.base import limits
 from shoal.base.rng import Rng
 from shoal.control import jobs, nodes
 from shoal.control.access import SYSTEM, Caller
@@ -24,9 +27,11 @@ from shoal.model.node import Device, NodeFacts
 from shoal.model.values import CountRange
 from shoal.model.wire import Commands, Join, LeaseTerms, Register, Registered, Upload, UploadReply
 from shoal.store.blobs import BlobStore
+from shoal.store.dialect import Connection
 from shoal.store.logs import LogStore
 from shoal.store.sealing import Sealer
 from shoal.store.sql import SqlStore, open_store
+from shoal.store.sqlite import Sqlite
 from shoal.testing.agents import Fleet, Wire
 from shoal.testing.clock import SimulatedClock
 from shoal.testing.ids import SeededEntropy, SeededIds
@@ -35,6 +40,7 @@ T = TypeVar("T")
 ANNA = Caller(principal="user/anna", project="default", role="member")
 TICK_MS = 100
 GIB = 1 << 30
+STORE_ID = "00000000-0000-4000-8000-000000000001"
 
 
 def facts_of(name: str, gpus: int = 4, model: str = "h100", cpus: int = 64) -> NodeFacts:
@@ -51,6 +57,31 @@ def spec_of(*, nodes: int = 1, gpus: int = 1, run_ms: int = 0, labels: dict[str,
     return JobSpec(**{"run": "true", "nodes": CountRange(nodes, nodes), "gpus": ask, "labels": told, **fields})
 
 
+@cache
+def _empty_store() -> bytes:
+    """The image of a store that nobody has written to. Making the schema takes thirty milliseconds, copying it next to none."""
+    store = open_store(":memory:", by_hand=True, store_id=STORE_ID)
+    connection = store._dialect.connect_writer()
+    assert isinstance(connection, sqlite3.Connection)
+    return connection.serialize()
+
+
+class _CopiedMemory(Sqlite):
+    """SQLite in memory that starts from the empty store's image."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._filled = False
+
+    def connect_writer(self) -> Connection:
+        connection = super().connect_writer()
+        if not self._filled:
+            self._filled = True
+            assert isinstance(connection, sqlite3.Connection)
+            connection.deserialize(_empty_store())
+        return connection
+
+
 class Service:
     """See module. `terms` are short, so that losing a node takes seconds of virtual time."""
 
@@ -58,7 +89,7 @@ class Service:
         self.terms = terms or LeaseTerms(renew_every_ms=1_000, ttl_ms=3_000, kill_bound_ms=2_000, skew_ms=500, start_deadline_ms=5_000)
         self.clock = SimulatedClock()
         self.ids = SeededIds(seed)
-        self.store: SqlStore = open_store(":memory:", by_hand=True, store_id="00000000-0000-4000-8000-000000000001")
+        self.store = SqlStore(_CopiedMemory(), None, by_hand=True, group_max=limits.COMMIT_GROUP_MAX, store_id=STORE_ID)
         self._directory = tempfile.TemporaryDirectory(prefix="shoal-test-")
         self.plane = self._compose()
         self.wire = Wire(self, Rng(seed).stream("wire"))

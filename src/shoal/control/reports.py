@@ -29,9 +29,9 @@ from shoal.control.tokens import new_token
 from shoal.lifecycle import node as lifecycle
 from shoal.lifecycle.job import advance_all
 from shoal.model.access import Token
-from shoal.model.attempt import HOLDING, Allocation
+from shoal.model.attempt import HOLDING, Allocation, AllocationState
 from shoal.model.change import ChangeSet
-from shoal.model.event import AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
+from shoal.model.event import AllocationFenced, AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
 from shoal.model.node import Node, NodeState
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Commands, Join, Joined, LogChunk, Register, Registered, Sample, TokenAsk, Upload, UploadReply
@@ -92,13 +92,26 @@ def register_node(plane: Plane, caller: Caller, register: Register) -> Future[Re
     def follow(_node: Node | None) -> Future[Registered]:
         plane.links.begin(node_id)
         plane.links.hear(node_id, plane.clock.monotonic_ms(), plane.clock.now_ms())
-        fenced = [_record(plane, node_id, job, (event,)) for job, event in made[0].events]
+        events = (*made[0].events, *_claims_of_before(plane, node_id, made[0]))
+        fenced = [_record(plane, node_id, job, (event,)) for job, event in events]
         answer = Registered(
             epoch=made[0].node.epoch, store_id=plane.store.store_id, keep=made[0].keep, kill=made[0].kill, lease=plane.terms
         )
         return then(gather(fenced), partial(_all_recorded, answer))
 
     return chain(plane.lanes.ask(_node_subject(plane, node_id), judge), follow)
+
+
+def _claims_of_before(plane: Plane, node_id: str, found: lifecycle.Registration) -> list[tuple[str, AllocationFenced]]:
+    """
+    After a reboot, claims whose Prepare was on its way: nobody knows if it was obeyed and what ran then, so that attempt is over.
+
+    Their commands are not handed out any more (`poll_commands`), so they cannot start now.
+    """
+    claims = [a for a in plane.world.live_on(node_id) if a.state is AllocationState.CLAIMED] if found.rebooted else []
+    told = {event.allocation for _, event in found.events}
+    how = "the node has rebooted"
+    return [(a.job, AllocationFenced(allocation=a.id, attempt=a.attempt, how=how)) for a in claims if a.id not in told]
 
 
 def _all_recorded(answer: Registered, fenced: tuple[Future[None], ...]) -> Registered:
@@ -116,6 +129,7 @@ def poll_commands(plane: Plane, caller: Caller, after: int) -> Commands:
     start what another attempt is doing elsewhere by now.
     """
     node_id = _speaker(caller)
+    plane.world.catch_up()
     if plane.agents.confirm(node_id, after):
         plane.store.confirm_commands(node_id, after)
     return plane.agents.take(node_id, after, lambda row: _should_run(plane, node_id, row.body.allocation))

@@ -167,10 +167,18 @@ class World:
         _add(self._jobs_by_queue, job.queue, job.id)
         for dependency in job.spec.depends_on:
             _add(self._dependents, dependency.job, job.id)
+        if job.attempt and job.version > self.version:
+            self._revive(job)
         if job.is_array:
             self._elements[job.id], self._element_counts[job.id] = {}, {}
             if job.version <= self.version or job.observed_generation:  # Not born in this change, but found or come to life again.
                 self._load_elements(job)
+
+    def _revive(self, job: Job) -> None:
+        """A job that had ended is queued again: its last attempt, which went with its end, is part of its picture."""
+        picture = self._store.picture(job.id)
+        if picture is not None and picture.attempt is not None:
+            self._put_attempt(picture.attempt)
 
     def _count_element(self, job: Job) -> None:
         """Counts an element for its parent, which comes before it; of an array that has ended nobody asks."""

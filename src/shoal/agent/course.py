@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from shoal.agent.devices import DeviceTable
-from shoal.agent.holds import Began, Ended, Hold, Made, Over, Phase, Told, drop_hold, stronger, take_hold
-from shoal.agent.home import Home
+from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
 from shoal.agent.ports import hold_port
 from shoal.agent.probe.protocol import DeviceGone, Probe
@@ -53,7 +52,7 @@ Answer = Callable[[wire.Result], None]
 class Course:
     """See module. `aside` runs slow work elsewhere; `address` is where peers reach this node."""
 
-    home: Home
+    journal: HoldJournal
     mail: Mail
     runtime: HostRuntime
     probe: Probe
@@ -78,7 +77,7 @@ class Course:
             return
         try:
             self.devices.lock(order)
-            hold = take_hold(self.home, order)
+            hold = self.journal.take(order)
         except Unprepared as unprepared:
             self.mail.report(_prepare_failed(order, unprepared))
             return
@@ -176,11 +175,12 @@ class Course:
         if hold is None or hold.phase is not Phase.RELEASED:
             return
         del self.holds[allocation]
-        drop_hold(self.home, hold)
+        self.journal.drop(hold)
         self.mail.forget(logs_of(hold))
-        job, attempt = hold.order.job, hold.order.attempt
-        if not any(other.order.job == job and other.order.attempt == attempt for other in self.holds.values()):
-            self.aside(lambda: self.runtime.drop_logs(job, attempt))
+        self.aside(lambda: self.runtime.drop_logs(*logs_of(hold)))
+        if hold.order.spec.workdir is not None:
+            keep = {other.order.spec.workdir.blob or "" for other in self.holds.values() if other.order.spec.workdir is not None}
+            self.aside(lambda: self.runtime.trim_blobs(keep))
 
     # --- the start ------------------------------------------------------------------------------------------------------
     def begin(self, hold: Hold) -> None:
@@ -190,7 +190,7 @@ class Course:
             hold.port.release()
             hold.port = None
         try:
-            self.runtime.write_hostfile(hold.order, hold.ready, hold.meeting)
+            self.runtime.write_hostfile(hold.meeting)
         except OSError as error:
             self.fail(hold, from_os_error(error, "writing the hostfile"))
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.agent.course import Answer, Course
-from shoal.agent.home import write_whole
+from shoal.agent.home import Home, write_whole
 from shoal.agent.keeper import Keeper
 from shoal.agent.messages import Came, DevicesLost, Gone, Judged, Message, Prepared, Said
 from shoal.agent.runtimes.host import Ready
@@ -40,6 +40,7 @@ class Engine:
 
     course: Course
     keeper: Keeper
+    home: Home
     boot_id: str
     inbox: queue.SimpleQueue[Message]
     _taken: int = 0
@@ -164,7 +165,7 @@ class Engine:
 
     # --- taking up ------------------------------------------------------------------------------------------------------
     def _restore(self) -> None:
-        home = self.course.home
+        home = self.home
         self._taken = int(_read(home.taken) or "0")
         before = _read(home.root / "boot_id")
         self._rebooted = bool(before) and before != self.boot_id
@@ -193,7 +194,7 @@ class Engine:
 
     def _remember_taken(self) -> None:
         try:
-            write_whole(self.course.home.taken, str(self._taken).encode())
+            write_whole(self.home.taken, str(self._taken).encode())
         except OSError as error:
             log.warning("the number of the last command could not be written: %s", error)
 

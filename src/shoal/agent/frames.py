@@ -28,6 +28,11 @@ class FrameFile:
             raise OSError(28, "no space left on device", str(self._path))
         self.size += written
 
+    def clear(self) -> None:
+        """The file is empty."""
+        os.ftruncate(self._fd, 0)
+        self.size = 0
+
     def replace(self, values: list[Any]) -> None:
         """The file holds just these, whenever we are killed."""
         new = self._path.with_name(self._path.name + ".new")

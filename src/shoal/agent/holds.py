@@ -5,7 +5,7 @@ What the agent holds: one `Hold` per allocation, and its journal, from which an 
                                                     |
     any, when the control plane says so             `-> forgotten
 
-Only the engine's thread changes holds.
+Only the engine's thread changes holds and their journal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import msgspec
 
 from shoal.agent.environment import Meeting
 from shoal.agent.frames import FrameFile, read_frames
-from shoal.agent.home import Home, safe
 from shoal.agent.ports import HeldPort
 from shoal.agent.runtimes.host import Ready
 from shoal.model.attempt import AllocationState
@@ -27,6 +26,9 @@ from shoal.model.command import Commit, Prepare, Stop
 from shoal.model.event import AllocationReleased, TaskExited
 from shoal.model.job import CancelMode, Usage
 from shoal.model.reason import Reason
+
+REWRITE_BYTES = 4 << 20
+"""The journal is rewritten at this size, or at four times what was alive at the last time if that is more."""
 
 
 class Phase(StrEnum):
@@ -74,13 +76,24 @@ class Over(_Entry, frozen=True, kw_only=True, tag=True):
     report: AllocationReleased | None
 
 
-Entry = Took | Made | Began | Ended | Told | Over
+class Dropped(_Entry, frozen=True, kw_only=True, tag=True):
+    """The control plane has recorded its end."""
+
+
+Entry = Took | Made | Began | Ended | Told | Over | Dropped
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """A line of the journal."""
+
+    allocation: str
+    entry: Entry
 
 
 @dataclass(slots=True)
 class Hold:
     order: Prepare
-    journal: FrameFile
+    journal: HoldJournal
     phase: Phase = Phase.PREPARING
     ready: Ready | None = None
     port: HeldPort | None = None
@@ -95,6 +108,8 @@ class Hold:
     told_started: bool = False
     usage: Usage = field(default_factory=Usage)
     last_word: AllocationReleased | None = None
+    entries: list[Entry] = field(default_factory=list)
+    """All that was written of it: what a rewritten journal keeps."""
     device_checks: int = 0
     next_check_ms: int = 0
 
@@ -144,12 +159,13 @@ class Hold:
     def write(self, entry: Entry) -> None:
         """The entry counts from now on, also for the next agent. A full disk must not stop work: then it counts for this one alone."""
         with contextlib.suppress(OSError):
-            self.journal.append(entry)
+            self.journal.append(self.id, entry)
+        self.entries.append(entry)
         self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
         match entry:
-            case Took():
+            case Took() | Dropped():
                 pass
             case Made(port=port):
                 self.phase, self.port_number = Phase.PREPARED, port
@@ -169,35 +185,54 @@ def stronger(mode: CancelMode, than: CancelMode) -> bool:
     return order.index(mode) > order.index(than)
 
 
-def take_hold(home: Home, order: Prepare) -> Hold:
-    """A new hold with its journal begun. Raises OSError."""
-    path = _path(home, order.allocation)
-    path.unlink(missing_ok=True)
-    hold = Hold(order, FrameFile(path))
-    hold.journal.append(Took(order=order))
-    return hold
+class HoldJournal:
+    """
+    One file for all holds, appended to, and rewritten when it has grown and most of it is of what has gone.
 
+    Not a file per allocation: making and removing one costs more than all that is written into it.
+    """
 
-def read_holds(home: Home) -> list[Hold]:
-    """The holds of an earlier agent. A journal without a readable beginning says nothing: its allocation was not taken."""
-    holds: list[Hold] = []
-    for path in sorted(home.holds.iterdir()):
-        entries: list[Entry] = read_frames(path, Entry)
-        if not entries or not isinstance(entries[0], Took):
-            path.unlink(missing_ok=True)
-            continue
-        hold = Hold(entries[0].order, FrameFile(path))
-        for entry in entries:
-            hold.apply(entry)
-        holds.append(hold)
-    return holds
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._live: dict[str, Hold] = {}
+        self._file = FrameFile(path)
+        self._rewrite_at = REWRITE_BYTES
 
+    def read(self) -> list[Hold]:
+        """The holds of an earlier agent. Lines without a readable beginning say nothing: such an allocation was not taken."""
+        for line in read_frames(self._path, Line):
+            known = self._live.get(line.allocation)
+            if isinstance(line.entry, Took):
+                known = self._live[line.allocation] = Hold(line.entry.order, self)
+            elif isinstance(line.entry, Dropped):
+                self._live.pop(line.allocation, None)
+                continue
+            if known is not None:
+                known.entries.append(line.entry)
+                known.apply(line.entry)
+        with contextlib.suppress(OSError):
+            self._rewrite()
+        return list(self._live.values())
 
-def drop_hold(home: Home, hold: Hold) -> None:
-    """The journal goes."""
-    hold.journal.close()
-    _path(home, hold.id).unlink(missing_ok=True)
+    def take(self, order: Prepare) -> Hold:
+        """A new hold. Raises OSError: what cannot be written down is not taken."""
+        hold = Hold(order, self)
+        took = Took(order=order)
+        self.append(hold.id, took)
+        hold.entries.append(took)
+        self._live[hold.id] = hold
+        return hold
 
+    def append(self, allocation: str, entry: Entry) -> None:
+        self._file.append(Line(allocation, entry))
 
-def _path(home: Home, allocation: str) -> Path:
-    return home.holds / safe(allocation)
+    def drop(self, hold: Hold) -> None:
+        self._live.pop(hold.id, None)
+        with contextlib.suppress(OSError):
+            self.append(hold.id, Dropped())
+            if self._file.size > self._rewrite_at:
+                self._rewrite()
+
+    def _rewrite(self) -> None:
+        self._file.replace([Line(hold.id, entry) for hold in self._live.values() for entry in hold.entries])
+        self._rewrite_at = max(REWRITE_BYTES, 4 * self._file.size)

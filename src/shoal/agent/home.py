@@ -1,12 +1,14 @@
 """
 Where an agent keeps what, below the node's state directory:
 
-    node.json        who the node is and its token (0600)        agent.lock       one agent per node
-    outbox           reports not yet recorded                    taken            last command seq carried out
-    holds/<id>       one journal per allocation                  blobs/<sha256>   archives of jobs' files
-    supervisor/      socket, journal (0700)                      tasks/<job>/<attempt>/<rank>.log
+    node.json     who the node is and its token (0600)     agent.lock         one agent per node
+    outbox        reports not yet recorded                 taken              last command seq carried out
+    holds         the journal of what is held              blobs/<sha256>     archives of jobs' files
+    supervisor/   socket, journal (0700)                   tasks/<job>.<attempt>.<rank>.log
+    hostfiles/    lists of nodes, by content
 
-and, in `work_root`, one private directory per allocation. The work root lies elsewhere (/var/lib/shoal/...) where tasks of other users
+and, in `work_root`, one private directory per allocation. Few directories and files are made per job: each costs a quarter of a
+millisecond of CPU on an ordinary disk file system. The work root lies elsewhere (/var/lib/shoal/...) where tasks of other users
 could not reach it below the state directory.
 """
 
@@ -57,14 +59,15 @@ class Home:
     def supervisor(self) -> Path:
         return self.root / "supervisor"
 
-    def logs(self, job: str, attempt: int) -> Path:
-        return self.root / "tasks" / safe(job) / str(attempt)
+    @property
+    def hostfiles(self) -> Path:
+        return self.root / "hostfiles"
 
-    def log(self, job: str, attempt: int, rank: int) -> Path:
-        return self.logs(job, attempt) / f"{rank}.log"
+    def log(self, job: str, attempt: int, rank: int) -> str:
+        return f"{self.root}/tasks/{safe(job)}.{attempt}.{rank}.log"
 
-    def private(self, allocation: str) -> Path:
-        return self.work_root / safe(allocation)
+    def private(self, allocation: str) -> str:
+        return f"{self.work_root}/{safe(allocation)}"
 
     def secrets(self, allocation: str) -> Path:
         return self.secret_root / safe(allocation)
@@ -82,8 +85,9 @@ def make_home(root: Path, work_root: Path | None = None) -> Home:
     mark = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o711 if as_root else 0o700)
-        for name in ("holds", "blobs", "supervisor", "tasks"):
+        for name in ("blobs", "supervisor", "tasks"):
             (root / name).mkdir(exist_ok=True, mode=0o700)
+        (root / "hostfiles").mkdir(exist_ok=True, mode=0o711)
         work = work_root or _work_root(root, mark, as_root)
         work.mkdir(parents=True, exist_ok=True, mode=0o711)
         secret = _memory_root(root) / f"shoal-{os.geteuid()}-{mark}"

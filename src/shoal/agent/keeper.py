@@ -17,6 +17,8 @@ from shoal.base.errors import Unavailable
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
+FEED_EVERY_MS = 200
+"""A busy node renews its lease with every upload; the deadline need not follow each one. Far under any lease."""
 
 
 class Keeper:
@@ -69,7 +71,9 @@ class Keeper:
 
     def feed(self, renewed_ms: int) -> None:
         """The control plane has answered what was sent at this boot-time instant. A supervisor that is gone is fed when it is back."""
-        self._renewed_ms = max(self._renewed_ms, renewed_ms)
+        if renewed_ms - self._renewed_ms < FEED_EVERY_MS:
+            return
+        self._renewed_ms = renewed_ms
         link = self.link
         if link is not None:
             try:

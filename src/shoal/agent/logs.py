@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from shoal.agent.home import Home
 from shoal.base import limits
@@ -23,7 +22,7 @@ Key = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _Log:
-    path: Path
+    path: str
     offset: int = 0
     """The log store has everything below."""
 
@@ -79,14 +78,14 @@ class LogShipper:
         return True
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0  # nothing was written yet, or somebody has removed it: either way there is nothing to send
 
 
-def _read(path: Path, offset: int, most: int) -> bytes:
+def _read(path: str, offset: int, most: int) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

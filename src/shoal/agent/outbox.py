@@ -1,6 +1,7 @@
 """
 Reports that the control plane has not recorded yet, with rising numbers, kept over restarts of the agent.
 
+Numbers rise within a start of the agent; each registration begins a new count.
 Filled by the engine, emptied by the uploader as the control plane confirms. When the disk is full a report is kept in memory alone.
 """
 
@@ -21,8 +22,7 @@ REWRITE_BYTES = 1 << 20
 
 class Posted(msgspec.Struct, frozen=True, array_like=True):
     seq: int
-    report: Report | None
-    """None: only keeps the numbers rising when all reports before are gone."""
+    report: Report
 
 
 class Outbox:
@@ -31,7 +31,7 @@ class Outbox:
     def __init__(self, path: Path) -> None:
         posted = read_frames(path, Posted)
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Report]] = deque((p.seq, p.report) for p in posted if p.report is not None)
+        self._waiting: deque[tuple[int, Report]] = deque((p.seq, p.report) for p in posted)
         self._next = max((p.seq for p in posted), default=0) + 1
         self._file = FrameFile(path)
 
@@ -58,9 +58,11 @@ class Outbox:
             while self._waiting and self._waiting[0][0] < recorded:
                 self._waiting.popleft()
                 gone = True
-            if gone and (not self._waiting or self._file.size > REWRITE_BYTES):
-                with contextlib.suppress(OSError):
-                    self._file.replace([Posted(self._next - 1, None), *(Posted(seq, report) for seq, report in self._waiting)])
+            with contextlib.suppress(OSError):
+                if gone and not self._waiting:
+                    self._file.clear()
+                elif gone and self._file.size > REWRITE_BYTES:
+                    self._file.replace([Posted(seq, report) for seq, report in self._waiting])
 
     def waiting(self) -> tuple[Report, ...]:
         with self._lock:

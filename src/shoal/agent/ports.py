@@ -26,9 +26,8 @@ class HeldPort:
 
 def hold_port(rng: Rng, wanted: int = 0) -> HeldPort:
     """A free port, `wanted` if it is free. Raises Unprepared when none is found."""
-    candidates = [wanted] if wanted else []
-    candidates += [PORT_LOW + rng.below(PORT_HIGH - PORT_LOW + 1) for _ in range(TRIES_MAX)]
-    for port in candidates:
+    for attempt in range(TRIES_MAX):
+        port = wanted if wanted and attempt == 0 else PORT_LOW + rng.below(PORT_HIGH - PORT_LOW + 1)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         with contextlib.suppress(OSError):
             held.bind(("", port))

@@ -11,9 +11,9 @@ import contextlib
 import logging
 
 from shoal.agent.course import Course, logs_of, why_stopped
-from shoal.agent.holds import Hold, Phase, read_holds
+from shoal.agent.holds import Hold, Phase
 from shoal.agent.ports import hold_port
-from shoal.agent.runtimes.host import SETUP_RANK
+from shoal.agent.runtimes.host import SETUP_RANK, remove_directories
 from shoal.agent.supervisor import wire
 from shoal.agent.unprepared import Unprepared
 from shoal.model.event import AllocationPrepared, AllocationReleased
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 def restore(course: Course) -> None:
-    """The holds of the journals. Devices are locked again; last words that were not posted yet are."""
+    """The holds of the journal. Devices are locked again; last words that were not posted yet are; what is nobody's is swept away."""
     posted = {report.allocation for report in course.mail.outbox.waiting() if isinstance(report, AllocationReleased)}
-    for hold in read_holds(course.home):
+    for hold in course.journal.read():
         course.holds[hold.id] = hold
         if hold.phase is Phase.RELEASED:
             course.mail.follow(logs_of(hold))
@@ -37,6 +37,9 @@ def restore(course: Course) -> None:
             course.devices.lock(hold.order)
         if hold.commit is not None:
             course.mail.follow(logs_of(hold))
+    held = {hold.id for hold in course.holds.values() if hold.phase is not Phase.RELEASED}
+    doomed = course.runtime.sweep(held, logs_needed=bool(course.holds))
+    course.aside(lambda: remove_directories(doomed))
 
 
 def go_on(course: Course, rebooted: bool) -> None:

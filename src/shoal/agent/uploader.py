@@ -30,7 +30,8 @@ SAMPLE_EVERY_MS = 5_000
 HEALTH_EVERY_MS = 10_000
 LOOK_EVERY_MS = 200
 """How soon new output of a running task is on its way."""
-LAST_TRY_S = 2.0
+GAP_MS = 20
+"""Between uploads on a busy node: what happens meanwhile goes in one. The first news after a pause goes at once."""
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Uploader:
         """Until `stop`; then one last try to get rid of what waits."""
         while not self._stop.is_set():
             self.mail.news.wait(self._wait_s())
+            self._stop.wait(max(0, self._sent_ms + GAP_MS - self.clock.monotonic_ms()) / 1000)
             self.mail.news.clear()
             if not self._stop.is_set() and self._is_due():
                 self._try_once()

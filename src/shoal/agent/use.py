@@ -76,7 +76,7 @@ class Meter:
             kept = self._pids.get(allocation)
         if kept is not None and now_ms - kept[0] < KEPT_MS:
             return tuple(pid for pid in kept[1] if is_alive(pid))
-        pids = groups.pids(allocation)
+        pids = groups.pids(allocation) if groups.alive(allocation) else ()
         with self._lock:
             if len(self._pids) > 1_000:
                 self._pids.clear()

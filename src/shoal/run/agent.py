@@ -26,6 +26,7 @@ from shoal.agent.control import Pauses
 from shoal.agent.course import Course
 from shoal.agent.engine import Engine, prepare_in
 from shoal.agent.exec import ExecServer
+from shoal.agent.holds import HoldJournal
 from shoal.agent.home import Home, lock_home, make_home
 from shoal.agent.keeper import Keeper
 from shoal.agent.mail import Mail
@@ -170,7 +171,7 @@ class Agent:
         self.meter = Meter(self.probe, self.clock)
         self.runtime = HostRuntime(home, self.api.agent, dict(os.environ))
         self.course = self._course()
-        self.engine = Engine(self.course, self.keeper, self.boot_id, self.inbox)
+        self.engine = Engine(self.course, self.keeper, home, self.boot_id, self.inbox)
         self.threads: list[threading.Thread] = []
 
     def _probe(self) -> Probe:
@@ -184,7 +185,7 @@ class Agent:
 
     def _course(self) -> Course:
         return Course(
-            home=self.home,
+            journal=HoldJournal(self.home.holds),
             mail=self.mail,
             runtime=self.runtime,
             probe=self.probe,

@@ -1,15 +1,14 @@
 """
 Plain processes on the machine: the directories, files and orders that one allocation needs. Called by `agent.engine`.
 
-`prepare` may take long (it fetches the job's files) and is called from a worker thread; everything else is quick. A private directory:
-
-    work/      the job's files, where tasks start            run, setup   the scripts
-    scratch/   $SHOAL_SCRATCH and $TMPDIR                    hostfile     the gang's nodes
+`prepare` may take long (it fetches the job's files) and is then called from a worker thread; everything else is quick. The private
+directory is $SHOAL_SCRATCH and $TMPDIR; in it are `work/`, with the job's files, where tasks start, and the scripts (`.run`, `.setup`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import threading
@@ -19,7 +18,7 @@ from typing import Protocol
 
 from shoal.agent.archive import unpack
 from shoal.agent.environment import Meeting, Places, setup_environment, task_environment
-from shoal.agent.home import Home, safe
+from shoal.agent.home import Home, safe, write_whole
 from shoal.agent.hosts import hostfile
 from shoal.agent.runtimes.binds import binds_of
 from shoal.agent.supervisor import wire
@@ -64,6 +63,7 @@ class HostRuntime:
         self._environ = environ
         self._fetching: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._hostfiles: set[str] = set()
 
     # --- before the start -----------------------------------------------------------------------------------------------
     def is_light(self, order: Prepare) -> bool:
@@ -89,19 +89,18 @@ class HostRuntime:
 
     def _make_directories(self, order: Prepare, identity: Identity) -> None:
         private = self._home.private(order.allocation)
-        for directory in (private, private / "work", private / "scratch"):
+        for directory in (private, f"{private}/work"):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory, 0o700)
             if identity.user is not None:
                 os.chown(directory, identity.uid, identity.gid)
-        self._home.logs(order.job, order.attempt).mkdir(parents=True, exist_ok=True)
 
     def _bring_files(self, order: Prepare, identity: Identity) -> None:
         if order.spec.workdir is None or order.spec.workdir.blob is None:
             return
         archive = self._fetch(order.spec.workdir.blob)
         owner = None if identity.user is None else (identity.uid, identity.gid)
-        unpack(archive, self._home.private(order.allocation) / "work", owner)
+        unpack(archive, Path(self._work(order)), owner)
 
     def _fetch(self, blob: str) -> Path:
         """The archive, fetched once for all allocations that share it."""
@@ -122,9 +121,9 @@ class HostRuntime:
         private = self._home.private(order.allocation)
         run = _run_of(order)
         if isinstance(run, str):
-            _write(private / "run", run.encode(), 0o700, identity)
+            _write(f"{private}/.run", run.encode(), 0o700, identity)
         if order.spec.setup is not None:
-            _write(private / "setup", order.spec.setup.encode(), 0o700, identity)
+            _write(f"{private}/.setup", order.spec.setup.encode(), 0o700, identity)
 
     def _write_secrets(self, order: Prepare, identity: Identity) -> None:
         if not order.spec.secrets:
@@ -139,13 +138,18 @@ class HostRuntime:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)
         for name, value in files.items():
-            _write(directory / safe(name), value, 0o400, identity)
+            _write(f"{directory}/{safe(name)}", value, 0o400, identity)
         os.chown(directory, identity.uid, identity.gid)
 
     # --- the start ------------------------------------------------------------------------------------------------------
-    def write_hostfile(self, order: Prepare, ready: Ready, meeting: Meeting) -> None:
-        """The gang's nodes, known at Commit. Raises OSError."""
-        _write(self._home.private(order.allocation) / "hostfile", hostfile(meeting.members).encode(), 0o600, ready.identity)
+    def write_hostfile(self, meeting: Meeting) -> str:
+        """The path of a file with the gang's nodes, known at Commit. Raises OSError. Equal gangs share it."""
+        text = hostfile(meeting.members)
+        path = self._home.hostfiles / hashlib.sha256(text.encode()).hexdigest()[:16]
+        if str(path) not in self._hostfiles:
+            write_whole(path, text.encode(), 0o644)
+            self._hostfiles.add(str(path))
+        return str(path)
 
     def opening(self, order: Prepare, terms: LeaseTerms) -> wire.Open:
         """The order that begins the allocation, with what the supervisor needs to end it by itself."""
@@ -162,13 +166,13 @@ class HostRuntime:
 
     def setup(self, order: Prepare, ready: Ready, meeting: Meeting) -> wire.Spawn:
         """The order that runs the setup script."""
-        env = setup_environment(order, meeting, self._places(order), ready.identity.login)
-        argv = _script_argv(self._home.private(order.allocation) / "setup", order.spec.setup or "")
+        env = setup_environment(order, meeting, self._places(order, meeting), ready.identity.login)
+        argv = _script_argv(f"{self._home.private(order.allocation)}/.setup", order.spec.setup or "")
         return self._spawn(order, ready, SETUP_RANK, argv, env, None)
 
     def task(self, order: Prepare, ready: Ready, meeting: Meeting, task: TaskPlace) -> wire.Spawn:
         """The order that runs one task."""
-        env = task_environment(order, task, meeting, self._places(order), ready.identity.login)
+        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login)
         terminal = order.spec.interactive and task.rank == 0
         window = wire.Window() if terminal else None
         if terminal:
@@ -177,45 +181,46 @@ class HostRuntime:
 
     def exec(self, order: Prepare, ready: Ready, meeting: Meeting, task: TaskPlace, argv: tuple[str, ...]) -> wire.Exec:
         """The order that runs a further command beside a task."""
-        env = task_environment(order, task, meeting, self._places(order), ready.identity.login)
-        work = str(self._home.private(order.allocation) / "work")
-        return wire.Exec(order.allocation, task.rank, argv, env, work, ready.identity.user, ready.binds)
+        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login)
+        return wire.Exec(order.allocation, task.rank, argv, env, self._work(order), ready.identity.user, ready.binds)
 
     def _spawn(
         self, order: Prepare, ready: Ready, rank: int, argv: tuple[str, ...], env: dict[str, str], window: wire.Window | None
     ) -> wire.Spawn:
-        work = str(self._home.private(order.allocation) / "work")
-        log = str(self._home.log(order.job, order.attempt, rank))
-        return wire.Spawn(order.allocation, rank, argv, env, work, log, ready.identity.user, ready.binds, window)
+        log = self._home.log(order.job, order.attempt, rank)
+        return wire.Spawn(order.allocation, rank, argv, env, self._work(order), log, ready.identity.user, ready.binds, window)
 
     def _argv(self, order: Prepare, ready: Ready) -> tuple[str, ...]:
         run = _run_of(order)
         if run is None:
             return (ready.identity.login.shell, "-l")
         if isinstance(run, str):
-            return _script_argv(self._home.private(order.allocation) / "run", run)
+            return _script_argv(f"{self._home.private(order.allocation)}/.run", run)
         return run
 
-    def _places(self, order: Prepare) -> Places:
-        private = self._home.private(order.allocation)
+    def _work(self, order: Prepare) -> str:
+        return f"{self._home.private(order.allocation)}/work"
+
+    def _places(self, order: Prepare, meeting: Meeting) -> Places:
         secrets = str(self._home.secrets(order.allocation)) if order.spec.secrets else ""
-        return Places(str(private / "work"), str(private / "scratch"), str(private / "hostfile"), secrets)
+        return Places(self._work(order), self._home.private(order.allocation), self.write_hostfile(meeting), secrets)
 
     # --- afterwards -----------------------------------------------------------------------------------------------------
     def wipe_secrets(self, allocation: str) -> None:
         """Gone before anybody is told that the allocation is over."""
-        shutil.rmtree(self._home.secrets(allocation), ignore_errors=True)
+        directory = self._home.secrets(allocation)
+        if directory.exists():
+            shutil.rmtree(directory, ignore_errors=True)
 
     def clean(self, allocation: str) -> None:
         """The private directory goes. May take long."""
         shutil.rmtree(self._home.private(allocation), ignore_errors=True)
 
-    def drop_logs(self, job: str, attempt: int) -> None:
-        """An attempt's output on this node goes: the log store has it."""
-        directory = self._home.logs(job, attempt)
-        shutil.rmtree(directory, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.rmdir(directory.parent)
+    def drop_logs(self, job: str, attempt: int, ranks: tuple[int, ...]) -> None:
+        """Tasks' output on this node goes: the log store has it."""
+        for rank in ranks:
+            with contextlib.suppress(OSError):
+                os.unlink(self._home.log(job, attempt, rank))
 
     def trim_blobs(self, keep: set[str]) -> None:
         """Archives that no allocation on this node uses go, oldest first, until they fit the bound."""
@@ -227,6 +232,33 @@ class HostRuntime:
                 return
             size -= entry.stat().st_size
             Path(entry.path).unlink(missing_ok=True)
+
+    def sweep(self, held: set[str], logs_needed: bool) -> list[str]:
+        """
+        Sets aside what an agent that was killed had no time to remove; gives the directories that may now be removed at leisure.
+
+        `held` are the allocations whose directories are needed. Called before any command is taken.
+        """
+        keep = {safe(allocation) for allocation in held}
+        doomed: list[str] = []
+        for entry in os.scandir(self._home.secret_root):
+            if entry.name not in keep:
+                shutil.rmtree(entry.path, ignore_errors=True)
+        for entry in os.scandir(self._home.work_root):
+            if entry.name not in keep:
+                gone = f"{self._home.work_root}/.gone-{entry.name.removeprefix('.gone-')}"
+                os.rename(entry.path, gone)  # so that the same allocation could come again
+                doomed.append(gone)
+        for directory in () if logs_needed else (self._home.hostfiles, self._home.root / "tasks"):
+            for entry in os.scandir(directory):
+                os.unlink(entry.path)
+        return doomed
+
+
+def remove_directories(paths: list[str]) -> None:
+    """May take long."""
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def signal_number(name: str) -> int:
@@ -241,7 +273,7 @@ def _run_of(order: Prepare) -> str | tuple[str, ...] | None:
     return order.spec.run
 
 
-def _script_argv(path: Path, text: str) -> tuple[str, ...]:
+def _script_argv(path: str, text: str) -> tuple[str, ...]:
     """
     How a script is run: by its own #! line, read here as the kernel reads it, else by /bin/sh -e.
 
@@ -250,10 +282,10 @@ def _script_argv(path: Path, text: str) -> tuple[str, ...]:
     """
     first = text.split("\n", 1)[0][:SHEBANG_BYTES_MAX]
     words = first[2:].strip().split(None, 1) if first.startswith("#!") else []
-    return (*(words or DEFAULT_SHELL), str(path))
+    return (*(words or DEFAULT_SHELL), path)
 
 
-def _write(path: Path, data: bytes, mode: int, identity: Identity) -> None:
+def _write(path: str, data: bytes, mode: int, identity: Identity) -> None:
     """A small file of the task's user; what lay there is replaced, never written through."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

@@ -20,13 +20,14 @@ ROUNDS_PER_WAKE = 16
 
 
 class LogFile:
-    """Bytes at the end of a task's log. `path` is made; its directory must be there."""
+    """Bytes at the end of a task's log. The file is made with the first of them; many tasks write nothing."""
 
     def __init__(self, path: str, most_bytes: int = limits.LOG_BYTES_PER_TASK_MAX) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._size = os.fstat(self._fd).st_size
+        self._path = path
+        self._fd = -1
+        self._size = 0
         self._most = most_bytes
-        self._cut = self._size >= most_bytes
+        self._cut = False
         self._splices = True
 
     def write(self, data: bytes) -> None:
@@ -41,6 +42,8 @@ class LogFile:
     def take_from(self, pipe: int) -> bool | None:
         """Moves bytes from a pipe: True if there were some, False at its end, None when it is empty for now."""
         try:
+            if self._fd < 0 and not self._cut:
+                return self._take_first(pipe)
             if self._cut:
                 return bool(os.read(pipe, SPLICE_BYTES))
             moved = self._move(pipe, min(SPLICE_BYTES, self._most - self._size))
@@ -55,6 +58,13 @@ class LogFile:
         if self._size >= self._most:
             self.cut(f"output is cut at {self._most} bytes, the most that is kept of one task")
         return moved > 0
+
+    def _take_first(self, pipe: int) -> bool:
+        """Read, not spliced: the end of a pipe that brought nothing must make no file."""
+        data = os.read(pipe, 64 << 10)
+        if data:
+            self.write(data)
+        return bool(data)
 
     def _move(self, pipe: int, most: int) -> int:
         if self._splices:
@@ -77,15 +87,20 @@ class LogFile:
                 self._put(f"\nshoal: {why}\n".encode())
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def _put(self, data: bytes) -> None:
         try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                self._size = os.fstat(self._fd).st_size
             self._size += os.pwrite(self._fd, data, self._size)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            if self._fd >= 0 and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
                 raise
-            self._cut = True
+            self._cut = True  # a full disk, or a directory that has gone: the task goes on without its log
 
 
 class PipeOutput:

@@ -15,13 +15,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from shoal.model.job import GpuAsk, Job, JobSpec, Resources, Topology
-from shoal.model.values import CountRange
+from shoal.model.job import GpuAsk, Job, JobSpec, Resources
 from shoal.scheduling.policy import CPU_MILLI_WITH_GPUS, CPU_MILLI_WITHOUT_GPUS
 
 _SHAPES_REMEMBERED = 65_536
 """Distinct asks kept in memory: more than the shapes of a large installation, about 50 MiB when full."""
-ONE: CountRange = CountRange(1, 1)
 
 
 class MemberAsk(NamedTuple):
@@ -82,68 +80,72 @@ def shape_of(job: Job) -> Shape:
 
 def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = ()) -> Shape:
     """The shape that a job of this spec has while it avoids these nodes."""
-    groups = tuple((g.name, g.nodes, g.tasks_per_node, g.gpus, g.cpus, g.memory) for g in spec.groups)
-    base = (spec.nodes, spec.tasks_per_node, spec.gpus, spec.cpus, spec.memory)
-    level = (None, False) if spec.topology is None else _level_of(spec.topology)
-    return _shape(base, groups, spec.any_of, spec.ordered, level, tuple(sorted(set(avoid))))
+    level, required = (None, False) if spec.topology is None else (spec.topology.level, spec.topology.required)
+    groups = tuple((group.name, _asked(group)) for group in spec.groups) if spec.groups else ()
+    avoid = tuple(sorted(set(avoid))) if avoid else ()
+    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, level, required and level is not None, avoid)
 
 
-def _level_of(topology: Topology) -> tuple[str | None, bool]:
-    return topology.level, topology.required and topology.level is not None
+class Asked(NamedTuple):
+    """`Resources` as plain values: hashing these is what a job's arrival costs, and it is a tenth of hashing the record."""
+
+    nodes: tuple[int, int] | None
+    tasks_per_node: int | None
+    gpus: GpuAsk | None
+    cpus: int | None
+    memory_bytes: int | None
 
 
-_Asked = tuple[CountRange | None, int | None, GpuAsk | None, int | None, object]
+def _asked(spec: Resources) -> Asked:
+    nodes, memory = spec.nodes, spec.memory
+    return Asked(
+        None if nodes is None else (nodes.low, nodes.high),
+        spec.tasks_per_node,
+        spec.gpus,
+        spec.cpus,
+        None if memory is None else memory.bytes,
+    )
 
 
 @lru_cache(maxsize=_SHAPES_REMEMBERED)
 def _shape(
-    base: _Asked,
-    groups: tuple[tuple[object, ...], ...],
+    whole: Asked,
+    groups: tuple[tuple[str, Asked], ...],
     any_of: tuple[Resources, ...],
     ordered: tuple[Resources, ...],
-    level: tuple[str | None, bool],
+    level: str | None,
+    required: bool,
     avoid: tuple[str, ...],
 ) -> Shape:
     entries = ordered or any_of
-    whole = Resources(nodes=base[0], tasks_per_node=base[1], gpus=base[2], cpus=base[3], memory=base[4])  # type: ignore[arg-type]
     if entries:
-        alternatives = tuple(_alternative(i, _overlay(whole, entry), groups) for i, entry in enumerate(entries))
+        alternatives = tuple(_alternative(i, _overlay(whole, _asked(entry)), groups) for i, entry in enumerate(entries))
     else:
         alternatives = (_alternative(None, whole, groups),)
-    return Shape(alternatives, bool(ordered), level[0], level[1], avoid)
+    return Shape(alternatives, bool(ordered), level, required, avoid)
 
 
-def _alternative(index: int | None, whole: Resources, groups: tuple[tuple[object, ...], ...]) -> Alternative:
+def _alternative(entry: int | None, whole: Asked, groups: tuple[tuple[str, Asked], ...]) -> Alternative:
     if not groups:
-        return Alternative(index, (_group("", whole),))
-    parts = []
-    for name, nodes, tasks, gpus, cpus, memory in groups:
-        own = Resources(nodes=nodes, tasks_per_node=tasks, gpus=gpus, cpus=cpus, memory=memory)  # type: ignore[arg-type]
-        parts.append(_group(str(name), _overlay(whole, own)))
-    return Alternative(index, tuple(parts))
+        return Alternative(entry, (_group("", whole),))
+    return Alternative(entry, tuple(_group(name, _overlay(whole, own)) for name, own in groups))
 
 
-def _overlay(under: Resources, over: Resources) -> Resources:
+def _overlay(under: Asked, over: Asked) -> Asked:
     """`over`, with what it leaves open as `under` says."""
-    return Resources(
-        nodes=over.nodes or under.nodes,
-        tasks_per_node=over.tasks_per_node if over.tasks_per_node is not None else under.tasks_per_node,
-        gpus=over.gpus if over.gpus is not None else under.gpus,
-        cpus=over.cpus if over.cpus is not None else under.cpus,
-        memory=over.memory or under.memory,
-    )
+    return under._replace(**{name: value for name, value in over._asdict().items() if value is not None})
 
 
-def _group(name: str, asked: Resources) -> GroupAsk:
-    nodes = asked.nodes or ONE
-    return GroupAsk(name, nodes.low, nodes.high, _member(asked))
+def _group(name: str, asked: Asked) -> GroupAsk:
+    low, high = asked.nodes or (1, 1)
+    return GroupAsk(name, low, high, _member(asked))
 
 
-def _member(asked: Resources) -> MemberAsk:
+def _member(asked: Asked) -> MemberAsk:
     gpus = asked.gpus
     tasks = asked.tasks_per_node or 1
     count = 0 if gpus is None else gpus.count * (tasks if gpus.per == "task" else 1)
-    memory_bytes = asked.memory.bytes if asked.memory else 0
+    memory_bytes = asked.memory_bytes or 0
     if gpus is None or count == 0:
         cpu_milli = CPU_MILLI_WITHOUT_GPUS * tasks if asked.cpus is None else asked.cpus * 1_000
         return MemberAsk(cpu_milli=cpu_milli, memory_bytes=memory_bytes)

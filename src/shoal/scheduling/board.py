@@ -58,6 +58,8 @@ class Board:
         self.ended: dict[str, JobState] = {}
         """End states of jobs that some live job depends on."""
         self._dependents: dict[str, dict[str, None]] = {}
+        self._uncounted: dict[str, dict[str, int]] = {}
+        """Charges of the change that is being taken in, by queue."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> Board:
@@ -72,6 +74,7 @@ class Board:
         board.columns.load(snapshot.nodes)
         board.queues = {queue.id: queue for queue in snapshot.queues}
         board.quota = QuotaTree(board.queues.values(), board.charged)
+        board._uncounted.clear()
         board.jobs = {job.id: job for job in snapshot.jobs if job.state not in ENDED}
         for job in board.jobs.values():
             board._link(job)
@@ -90,6 +93,9 @@ class Board:
             self._put(record, moved)
         for record in change.delete:
             self._delete(record, moved)
+        if self._uncounted and not moved.queues:
+            self._count_charges()
+        self._uncounted.clear()
         if moved.queues:
             self.quota = QuotaTree(self.queues.values(), self.charged)
         for node in moved.nodes:
@@ -198,8 +204,15 @@ class Board:
                 del mine[resource]
         if not mine:
             del self.charged[queue]
-        if queue in self.quota.vertices:
-            self.quota.add(queue, charge) if sign > 0 else self.quota.remove(queue, charge)
+        waiting = self._uncounted.setdefault(queue, {})
+        for resource, amount in charge:
+            waiting[resource] = waiting.get(resource, 0) + sign * amount
+
+    def _count_charges(self) -> None:
+        """The tree takes in what a whole change has charged: a gang of many nodes is one charge to its queue."""
+        for queue, amounts in self._uncounted.items():
+            if queue in self.quota.vertices:
+                self.quota.add(queue, tuple((resource, amount) for resource, amount in amounts.items() if amount))
 
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim

@@ -228,6 +228,11 @@ class Columns:
         self.memory_free[row] = memory
         self.touch(row)
 
+    def forget_touched(self) -> None:
+        """Every reader has taken in all of `touched`."""
+        self.touched.clear()
+        self.last_gift = 0
+
     def touch(self, row: int) -> None:
         self.touched.append(row)
         if len(self.touched) > _TOUCHED_KEPT:

@@ -258,7 +258,13 @@ class Contest:
 
 def dominant_share(held: dict[str, int], capacity: dict[str, int]) -> float:
     """The largest part of any resource of the fleet that is held."""
-    return max((amount / capacity[r] for r, amount in held.items() if amount > 0 and capacity.get(r, 0) > 0), default=0.0)
+    worst = 0.0
+    for resource, amount in held.items():
+        if amount > 0:
+            whole = capacity.get(resource, 0)
+            if whole and amount > worst * whole:
+                worst = amount / whole
+    return worst
 
 
 def is_closed(vertex: Vertex) -> bool:
@@ -276,11 +282,14 @@ def _excess(vertex: Vertex, charge: Charge, capacity: dict[str, int]) -> tuple[b
 
     A queue under no quota at all has no guarantee: all it holds is excess. Under a quota only limited resources count.
     """
-    limited = vertex.named
-    if not limited:
+    named, usage, subtree = vertex.named, vertex.usage, vertex.subtree
+    if not named:
         return True, dominant_share(vertex.held, capacity)
-    beyond = {r: vertex.usage.get(r, 0) - vertex.subtree.get(r, 0) for r in limited}
-    borrows = any(r in beyond and beyond[r] + amount > 0 for r, amount in charge)
+    beyond = {resource: usage.get(resource, 0) - subtree.get(resource, 0) for resource in named}
+    borrows = False
+    for resource, amount in charge:
+        if resource in beyond and beyond[resource] + amount > 0:
+            borrows = True
     return borrows, dominant_share(beyond, capacity)
 
 

@@ -67,7 +67,7 @@ class Line:
     __slots__ = ("heads", "jobs", "lanes")
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[Shape, str], Lane] = {}
+        self.lanes: dict[tuple[ShapeState, str], Lane] = {}
         self.heads: SortedKeys[HeadKey] = SortedKeys()
         self.jobs = 0
 
@@ -138,9 +138,9 @@ class Pending:
             state = self._states[shape] = ShapeState(shape)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
-        lane = line.lanes.get((shape, array))
+        lane = line.lanes.get((state, array))
         if lane is None:
-            lane = line.lanes[shape, array] = Lane(state, array)
+            lane = line.lanes[state, array] = Lane(state, array)
         lane.jobs += 1
         filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
@@ -171,7 +171,7 @@ class Pending:
         if lane.state.jobs == 0:
             del self._states[lane.state.shape]
         if lane.jobs == 0:
-            del line.lanes[lane.state.shape, lane.array]
+            del line.lanes[lane.state, lane.array]
 
     def advance(self, now_ms: int) -> None:
         """Jobs whose time lies at or before `now_ms` join their lanes, and only those."""

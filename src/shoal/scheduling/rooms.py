@@ -65,8 +65,9 @@ class RoomTable:
         self._seen = len(columns.touched)
         if rows and self._slots:
             self._update_all(np.unique(np.array(rows, np.int64)))
-        for slot in self._slots.values():
-            self._behind[slot] = self._seen
+        columns.forget_touched()  # Nobody else reads them, and every need has taken them in.
+        self._seen = 0
+        self._behind = [0] * len(self._behind)
 
     def at_most(self, need: Need) -> int:
         """No more nodes than this can take a member now. Costs a look-up for a known need unless room came back since."""

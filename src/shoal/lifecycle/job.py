@@ -4,6 +4,9 @@ A job's life: `new_job` makes one, `advance_job` says what an event makes of it.
 `control` reads a picture, calls `advance_job`, gives the ChangeSet to the store; on VersionConflict it reads and judges again. Several
 events of one upload go through `advance_all` into one ChangeSet. Events come doubled, late and out of order across nodes; what is no
 news gives an empty ChangeSet. Reports of agents are in `gang`, ends and new tries in `ending`, people's verbs here.
+
+Judgements on one job must be made one after another (`control.lanes`): a member's report writes that member alone, so two of them,
+judged on pictures without each other, would both be written and neither would see that the gang is complete.
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ def register(node: Node, request: Register, on_node: Iterable[Allocation], store
 
 def _is_gone(allocation: Allocation, held: Held | None, rebooted: bool) -> bool:
     """Whether it is known not to run. After a reboot nothing does; what ended before it may still have reports to send."""
-    if allocation.state is AllocationState.CLAIMED:
-        return False
-    return held is None or (rebooted and held.state != AllocationState.RELEASED)
+    if held is None:
+        return allocation.state is not AllocationState.CLAIMED
+    return rebooted and held.state != AllocationState.RELEASED
 
 
 def _with_findings(node: Node, request: Join | Register) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.lifecycle.orders import is_wanted
 from shoal.model.attempt import AllocationState
 from shoal.model.command import Commit, Prepare, Stop
 from shoal.model.event import (
@@ -409,6 +410,18 @@ def test_reports_of_an_older_attempt_have_no_effect() -> None:
     assert (gang.job.state, gang.states) == (JobState.RUNNING, "STARTED")
 
 
+def test_an_alarm_set_for_an_older_attempt_does_not_hit_the_next_one() -> None:
+    gang = Gang.running(time=Duration(60_000), retry=Retry(limit=1))
+    gang.tell(gang.exited(0, exit_code=1))
+    gang.tell(gang.released(0))
+    gang.place()
+    assert gang.tell(PrepareLate(attempt=1, missing=("n0",))).empty
+    gang.run()
+    assert gang.tell(TimeLimitReached(attempt=1)).empty
+    assert gang.tell(JobEvicted(attempt=1, reason=a_reason(ReasonCode.PREEMPTED))).empty
+    assert gang.job.state is JobState.RUNNING
+
+
 def test_reports_after_the_end_have_no_effect() -> None:
     gang = Gang.running()
     late = [gang.started(0), gang.exited(0, exit_code=9), gang.released(0), fenced(gang, 0)]
@@ -436,3 +449,16 @@ def test_a_cancel_while_members_prepare_stops_them_and_ends_when_they_have_given
     assert gang.commands() == []
     gang.release_all()
     assert gang.job.state is JobState.CANCELLED
+
+
+def test_a_start_is_not_handed_out_once_its_allocation_is_fenced_but_a_stop_always_is() -> None:
+    gang = Gang.placed()
+    prepare = gang.commands()[0]
+    assert is_wanted(prepare, gang.members[0])
+    gang.tell(lost(gang, 0))
+    stop = gang.commands()[0]
+    assert is_wanted(prepare, gang.members[0])
+    gang.tell(fenced(gang, 0))
+    assert not is_wanted(prepare, gang.members[0])
+    assert not is_wanted(prepare, None)
+    assert is_wanted(stop, gang.members[0])

@@ -1,0 +1,25 @@
+"""
+Which commands may still be handed to a node. `control` asks it at each poll, before a command leaves the outbox.
+
+The hole it closes: a node falls silent with a Prepare in its mailbox; its allocation is fenced by time and the next attempt runs
+elsewhere; the node comes back, polls, and would start the old attempt beside the new one. The attempt's number does not help there,
+since that node has never heard of the newer one. Two rules close it together:
+
+1. A Prepare or Commit is handed out only while its allocation still holds its room (this module).
+2. An agent whose lease has run out renews it before it obeys a Prepare or Commit, and throws away the answers of polls that it sent
+   before the renewal: they may have been written before the fence.
+"""
+
+from __future__ import annotations
+
+from shoal.model.attempt import HOLDING, Allocation
+from shoal.model.command import Command, Stop
+
+
+def is_wanted(command: Command, allocation: Allocation | None) -> bool:
+    """
+    Whether the command still is what should happen; `allocation` is its allocation as stored now, None when it is not known.
+
+    A Stop always is: at worst it stops what should not run. One that is not wanted is confirmed without being handed out.
+    """
+    return isinstance(command, Stop) or (allocation is not None and allocation.state in HOLDING)

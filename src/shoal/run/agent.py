@@ -70,7 +70,7 @@ class Options:
     labels: dict[str, str]
     address: str | None = None
     isolation: str = "auto"
-    join_token: str = ""
+    join_token_file: Path | None = None
     ca_file: str | None = None
     log_level: str = "info"
     log_file: Path | None = None
@@ -117,8 +117,7 @@ def read_options(argv: Sequence[str]) -> Options:
             parse_pretend(given["pretend"])
     except ValueError as error:
         parser.error(str(error))
-    file = given.pop("join_token_file")
-    return Options(**given, join_token=_join_token(file))
+    return Options(**given)
 
 
 def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -132,8 +131,18 @@ def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _join_token(file: Path | None) -> str:
-    return file.read_text().strip() if file is not None else os.environ.get("SHOAL_JOIN_TOKEN", "").strip()
+def _join_token(options: Options) -> str:
+    """Raises Unavailable for a file that is not there yet, Refused where there is no token to be had."""
+    if options.join_token_file is None:
+        token = os.environ.get("SHOAL_JOIN_TOKEN", "").strip()
+    else:
+        try:
+            token = options.join_token_file.read_text().strip()
+        except OSError as error:
+            raise Unavailable(f"{options.join_token_file}: {error.strerror}") from error
+    if not token:
+        raise Refused(f"node {options.name} has not joined yet: give a join token in $SHOAL_JOIN_TOKEN or by --join-token-file")
+    return token
 
 
 def _end_work(given: list[str]) -> int:
@@ -237,12 +246,11 @@ class Agent:
 
     def join(self) -> Identity:
         options = self.options
-        if not options.join_token:
-            raise Refused(f"node {options.name} has not joined yet: give a join token in $SHOAL_JOIN_TOKEN or by --join-token-file")
+        token = _join_token(options)
         held = self.engine.held()
         if held:
             raise Refused(f"{len(held)} allocations of the earlier installation are still held, for example {held[0].allocation}")
-        self.api.transport.token = options.join_token
+        self.api.transport.token = token
         join = Join(name=options.name, facts=self.facts(), pool=options.pool, topology=options.topology, labels=options.labels)
         return join_plane(self.home, self.api.agent, join, options.url)
 

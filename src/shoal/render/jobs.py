@@ -70,16 +70,16 @@ def why_text(job: Job) -> str:
 
 
 def end_text(job: Job) -> str:
-    """How a job ended: `exit 3, task 1 on n2`; nothing for a plain success."""
+    """How a job ended, in the lifecycle's words where it has some: `task 1 on n2 ended with exit code 3`; nothing for a success."""
+    if job.state is JobState.SUCCEEDED:
+        return ""
+    if job.reason is not None and job.reason.message:
+        return job.reason.message
     end = job.outcome
-    if end is None or (end.exit_code == 0 and not end.message):
-        return job.reason.message if job.reason is not None and job.state is not JobState.SUCCEEDED else ""
-    parts = [f"signal {end.signal}" if end.signal else f"exit {end.exit_code}"]
-    if end.task is not None:
-        parts.append(f"task {end.task}{f' on {end.node}' if end.node else ''}")
-    if end.message:
-        parts.append(end.message)
-    return ", ".join(parts)
+    if end is None or end.message:
+        return "" if end is None else end.message
+    how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+    return f"task {end.task} on {end.node or 'its node'} ended with {how}" if end.task is not None else f"ended with {how}"
 
 
 def job_screen(view: JobView, look: Look) -> list[str]:

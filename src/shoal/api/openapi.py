@@ -9,39 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 from shoal import __version__
 from shoal.api.operations import Operation
+from shoal.api.schemas import Components
 from shoal.model.problem import Problem
-from shoal.model.values import ArrayList, CountRange, Duration, Memory, MemoryRange
 
-_REF = "#/components/schemas/{name}"
-_TEXT_FORMS: dict[type, dict[str, Any]] = {
-    Duration: {"type": "string", "description": "A length of time with units ms, s, m, h, d or w.", "examples": ["2h30m", "90s"]},
-    Memory: {"type": "string", "description": "An amount of memory with its unit; GB is 10^9, GiB is 2^30.", "examples": ["64GiB"]},
-    MemoryRange: {"type": "string", "description": "A device's memory: at least, at most.", "examples": ["80GB..", "24GB..40GB"]},
-    CountRange: {
-        "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}],
-        "description": "A count, or a range out of which one is chosen at start.",
-        "examples": [4, "2..4"],
-    },
-    ArrayList: {
-        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
-        "description": "The indices of an array, their step, and how many may run at once.",
-        "examples": ["0-15:4%2"],
-    },
-}
 _MEDIA = {"json": "application/json", "pack": "application/msgpack"}
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
-
-
-def schema_hook(kind: type) -> dict[str, Any]:
-    """The schema of a value that is written as text (`model.values`)."""
-    try:
-        return _TEXT_FORMS[kind]
-    except KeyError:
-        raise NotImplementedError(f"no schema for {kind}") from None
 
 
 def plain_path(path: str) -> str:
@@ -51,12 +25,11 @@ def plain_path(path: str) -> str:
 
 def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     """The whole document as plain values."""
-    kinds = _kinds(operations)
-    schemas, components = msgspec.json.schema_components(kinds, schema_hook=schema_hook, ref_template=_REF)
-    by_kind = {_name(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
+    components = Components()
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(plain_path(operation.path), {})[operation.method.lower()] = _entry(operation, by_kind, components)
+        paths.setdefault(plain_path(operation.path), {})[operation.method.lower()] = _entry(operation, components)
+    problem = _problem_answer(components)
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -72,37 +45,24 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": components,
-            "responses": {"problem": _problem_answer(by_kind)},
+            "schemas": dict(sorted(components.schemas.items())),
+            "responses": {"problem": problem},
         },
     }
-
-
-def _kinds(operations: tuple[Operation, ...]) -> list[Any]:
-    kinds: dict[str, Any] = {_name(Problem): Problem}
-    for operation in operations:
-        for kind in (operation.body, operation.answer):
-            if kind is not None:
-                kinds.setdefault(_name(kind), kind)
-    return list(kinds.values())
-
-
-def _name(kind: Any) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else repr(kind)
 
 
 def _tag(operation: Operation) -> str:
     return operation.id.partition(".")[0]
 
 
-def _entry(operation: Operation, by_kind: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _entry(operation: Operation, components: Components) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "operationId": operation.id,
         "summary": operation.summary,
         "tags": [_tag(operation)],
         "x-shoal-role": operation.need,
         "parameters": [*_path_parameters(operation), *_query_parameters(operation, components), *_header_parameters(operation)],
-        "responses": _responses(operation, by_kind),
+        "responses": _responses(operation, components),
     }
     if operation.description:
         entry["description"] = operation.description
@@ -111,7 +71,7 @@ def _entry(operation: Operation, by_kind: dict[str, Any], components: dict[str, 
     if operation.takes == "bytes":
         entry["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     elif operation.takes != "none":
-        content = {_MEDIA[operation.takes]: {"schema": by_kind[_name(operation.body)]}}
+        content = {_MEDIA[operation.takes]: {"schema": components.of(operation.body)}}
         entry["requestBody"] = {"required": not operation.optional_body, "content": content}
     return entry
 
@@ -121,12 +81,11 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
-def _query_parameters(operation: Operation, components: dict[str, Any]) -> list[dict[str, Any]]:
-    (_,), found = msgspec.json.schema_components([operation.query], schema_hook=schema_hook, ref_template=_REF)
-    own = found.pop(operation.query.__name__)
-    components.update(found)
-    shapes = own.get("properties", {})
-    return [{"name": name, "in": "query", "required": name in own.get("required", ()), "schema": shapes[name]} for name in shapes]
+def _query_parameters(operation: Operation, components: Components) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "query", "required": required, "schema": schema}
+        for name, required, schema in components.fields_of(operation.query)
+    ]
 
 
 def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
@@ -136,10 +95,10 @@ def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(operation: Operation, by_kind: dict[str, Any]) -> dict[str, Any]:
+def _responses(operation: Operation, components: Components) -> dict[str, Any]:
     good: dict[str, Any] = {"description": operation.summary}
     if operation.gives in _MEDIA and operation.answer is not None:
-        good["content"] = {_MEDIA[operation.gives]: {"schema": by_kind[_name(operation.answer)]}}
+        good["content"] = {_MEDIA[operation.gives]: {"schema": components.of(operation.answer)}}
     elif operation.gives == "bytes":
         good["content"] = {operation.media_type or "application/octet-stream": {}}
     headers = {"X-Request-Id": "The id of this request in the server's log.", **operation.answer_headers}
@@ -150,9 +109,9 @@ def _responses(operation: Operation, by_kind: dict[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def _problem_answer(by_kind: dict[str, Any]) -> dict[str, Any]:
+def _problem_answer(components: Components) -> dict[str, Any]:
     return {
         "description": "What went wrong (RFC 9457)",
         "headers": {"Retry-After": {"description": "Seconds, where waiting helps.", "schema": {"type": "integer"}}},
-        "content": {"application/problem+json": {"schema": by_kind[_name(Problem)]}},
+        "content": {"application/problem+json": {"schema": components.of(Problem)}},
     }

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-KNOWN = frozenset(
-    ("$ref", "anyOf", "type", "enum", "const", "minimum", "maximum")
-    + ("properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")
-    + ("title", "description", "default", "examples", "discriminator", "contentEncoding")
+KNOWN = (
+    {"$ref", "anyOf", "type", "enum", "const", "minimum", "maximum"}
+    | {"properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems"}
+    | {"title", "description", "default", "examples", "discriminator", "contentEncoding"}
 )
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

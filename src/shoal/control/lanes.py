@@ -140,6 +140,7 @@ class Lanes:
             _fail(judged, error)
         else:
             outcome = done.result()
+            self._world.catch_up()  # Who gets the answer finds it in the world.
             state = lane.subject.settled(*made, outcome.version) if isinstance(outcome, Applied) else made[0]
             for ask in judged:
                 ask.answer.set_result(state)

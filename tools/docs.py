@@ -1,0 +1,42 @@
+"""
+Prints the pages of docs/reference that follow from code: `make docs`. A page that is out of date fails `tests/test_docs.py`.
+
+Each page is a function that gives its text; nothing here is written by hand twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from docs_api import api_page
+from docs_cli import cli_page
+from docs_jobfile import jobfile_page
+from docs_limits import limits_page
+
+from shoal.lifecycle.states import markdown as states_page
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "http-api.md": api_page,
+    "jobfile.md": jobfile_page,
+    "limits.md": limits_page,
+    "states.md": states_page,
+}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        path = REFERENCE / name
+        text = page()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(REFERENCE.parents[1])}")
+
+
+if __name__ == "__main__":
+    main()

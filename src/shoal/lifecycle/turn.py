@@ -117,10 +117,10 @@ class Turn:
     def changes(self) -> ChangeSet:
         """Only what differs from the picture; events and commands only if something does."""
         before: dict[str, Any] = {a.id: a for a in self._before.allocations}
-        put: list[Any] = [] if self.job == self._before.job else [self.job]
+        put: list[Any] = [] if self.job is self._before.job or self.job == self._before.job else [self.job]
         if self.attempt is not None and self.attempt != self._before.attempt:
             put.append(self.attempt)
-        put.extend(member for member in self.members.values() if member != before[member.id])
+        put.extend(m for m in self.members.values() if m is not before[m.id] and m != before[m.id])
         if not put:
             return ChangeSet()
         return ChangeSet(put=tuple(put), events=tuple(self._events), commands=tuple(self._commands))

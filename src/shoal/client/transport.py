@@ -146,7 +146,12 @@ class Transport:
             connection.sock.settimeout(timeout_s)
             sent = True
             connection.request(method, target, body=body, headers={**self._headers(), **(headers or {})})
-            return connection.getresponse()
+            response = connection.getresponse()
+            if response.length is None and not response.chunked:
+                # The library takes headers that break off for all there are, and the end of the connection for that of the body. This
+                # server always says how long a body is, so an answer that does not was cut.
+                raise http.client.IncompleteRead(b"")
+            return response
         except _BROKEN as error:
             raise _Unreached(error, sent=sent) from error
 

@@ -7,7 +7,7 @@ this row puts their commits in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shoal.store import statements
 from shoal.store.dialect import Connection, Dialect
@@ -16,7 +16,7 @@ from shoal.store.dialect import Connection, Dialect
 @dataclass(slots=True)
 class Head:
     """
-    As stored; a write transaction works on a `copy`.
+    As stored, or as the write transaction in progress will leave it.
 
     `number_next` is the lowest job number that was never given away. Of changes and events up to their floors nothing is kept.
     """
@@ -30,9 +30,6 @@ class Head:
     event_floor: int
     store_id: str
 
-    def copy(self) -> Head:
-        return replace(self)
-
 
 def read_head(connection: Connection, dialect: Dialect, *, lock: bool) -> Head | None:
     """The head row, for a writer with `lock` held until its transaction ends where others could write; None in a store just made."""
@@ -41,6 +38,7 @@ def read_head(connection: Connection, dialect: Dialect, *, lock: bool) -> Head |
 
 
 def write_head(connection: Connection, dialect: Dialect, head: Head) -> None:
+    """Stores the head; part of each write transaction, and the last statement of it."""
     values = {
         "version": head.version,
         "command_seq": head.command_seq,

@@ -46,6 +46,8 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
+    """See module. Each promise here is a test of the store's contract suite."""
+
     store_id: str
     """Identity of this installation, made once."""
 
@@ -53,7 +55,9 @@ class Store(Protocol):
         """
         Writes the set durably. The future gives Applied or KeyExists, or raises VersionConflict, Conflict (term passed by) or Unavailable.
 
-        Sets are written in the order in which they were handed over; several share one transaction and one sync.
+        Sets are written in the order in which they were handed over; several share one transaction and one sync. Where the disk failed
+        (Unavailable) a set may nevertheless have been written: repeat it with its key, or read again. A future cancelled before its turn
+        writes nothing; one that cannot be cancelled any more is being written.
         """
         ...
 
@@ -74,7 +78,11 @@ class Store(Protocol):
         ...
 
     def changes_after(self, version: int, limit: int = 1_000) -> tuple[Change, ...]:
-        """Changes with a higher version, ascending; served from memory when recent."""
+        """
+        Changes with a higher version, ascending; served from memory when recent, and equal to that from disk.
+
+        Raises VersionExpired for a reader more than `limits.CHANGES_KEPT` behind: it starts again from a snapshot.
+        """
         ...
 
     def on_commit(self, wake: Callable[[int], None]) -> Callable[[], None]:
@@ -126,7 +134,11 @@ class Store(Protocol):
     def events_after(
         self, project: str | None, version: int, limit: int, kinds: tuple[str, ...] = (), subject: str | None = None
     ) -> tuple[EventRow, ...]:
-        """Events with a higher version in (version, ordinal) order; a version's rows are never split between two answers."""
+        """
+        Events with a higher version in (version, ordinal) order; a version's rows are never split between two answers.
+
+        Version 0 asks for all that are kept. Raises VersionExpired for another one more than `limits.EVENT_VERSIONS_KEPT` behind.
+        """
         ...
 
     def commands_after(self, backend: str, seq: int, limit: int) -> tuple[CommandRow, ...]:
@@ -134,7 +146,11 @@ class Store(Protocol):
         ...
 
     def confirm_commands(self, node: str, through_seq: int) -> None:
-        """Drops a node's commands up to a seq. Not synced: a lost confirmation only means that a command is delivered again."""
+        """
+        Drops a node's commands up to a seq, in its turn among the writes handed over.
+
+        Neither waited for nor synced: a lost confirmation only means that a command is delivered again.
+        """
         ...
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class WriteStep:
         self._closed = False
         self._connection: Connection | None = None
         self._head: Head | None = None
-        """The head as last committed, where nobody else can move it; None: to be read."""
+        """The head as last committed, where nobody else can move it. None: to be read, as after every transaction that failed."""
 
     def apply(self, changes: ChangeSet, term: int) -> Future[Outcome]:
         """Hands a set over. The future never fails to be settled, whatever happens to the disk."""
@@ -184,7 +184,7 @@ class WriteStep:
                 self._connection = self._dialect.connect_writer()
             connection = self._connection
             self._dialect.begin_write(connection, durable=any(order.durable for order in orders))
-            head = self._head.copy() if self._head is not None else self._read_head(connection)
+            head = self._head if self._head is not None else self._read_head(connection)
             group = Group(connection, self._dialect, head, look_up_all)
             group.load(order.changes for order in orders if order.changes is not None)
             settled = [self._settle(order, group, connection) for order in orders]

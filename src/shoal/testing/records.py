@@ -53,6 +53,7 @@ def an_attempt(job: Job, number: int = 1, nodes: int = 2, **fields: Any) -> Atte
 
 
 def an_allocation(job: Job, number: int = 1, rank: int = 0, node: str = "n1", **fields: Any) -> Allocation:
+    """What an attempt of the job holds on a node: two devices, nothing said of its tasks."""
     common: dict[str, Any] = {
         "id": f"{job.id}.{number}.{rank}",
         "job": job.id,

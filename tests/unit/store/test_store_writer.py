@@ -12,7 +12,7 @@ import pytest
 
 from shoal.base import limits
 from shoal.base.errors import InvariantViolated, Unavailable, VersionConflict, VersionExpired
-from shoal.model.change import Applied, ChangeSet
+from shoal.model.change import Applied, ChangeSet, KeyExists
 from shoal.store.head import Head
 from shoal.store.history import prune
 from shoal.store.sql import SqlStore, open_store
@@ -95,6 +95,8 @@ class FailingCommits(Sqlite):
     """A disk whose syncs fail `failures` times, as the driver tells it."""
 
     failures = 0
+    yet_written = False
+    """The sync failed, but the bytes had reached the disk all the same: nobody can know."""
 
     def connect_writer(self) -> Any:
         return FailingConnection(super().connect_writer(), self)
@@ -111,6 +113,8 @@ class FailingConnection:
     def execute(self, sql: str, parameters: Any = ()) -> Any:
         if sql == "COMMIT" and self.disk.failures:
             self.disk.failures -= 1
+            if self.disk.yet_written:
+                self.real.execute(sql)
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
             error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
@@ -141,6 +145,43 @@ def test_a_sync_that_fails_is_unavailable_and_the_next_one_uses_a_new_connection
     assert step._connection is not before
     assert [change.version for change in tail.after(0, 9)] == [1, 2]
     step.disconnect()
+
+
+def test_a_commit_that_failed_and_is_there_all_the_same_leaves_no_gap(tmp_path: Path) -> None:
+    """Unavailable says "not known": whoever reads the tail must see the set, and the next one must not take its version."""
+    store = open_store(tmp_path / "a.db", by_hand=True)
+    disk = FailingCommits(tmp_path / "a.db")
+    disk.yet_written = True
+    store.writer._dialect = disk
+    first = store.apply(make.puts(make.a_job(1)), 0)
+    store.writer.step()
+    disk.failures = 1
+    unknown = store.apply(make.a_submission(2), 0)
+    store.writer.step()
+    assert isinstance(unknown.exception(), Unavailable)
+    repeat = store.apply(make.a_submission(2), 0)
+    third = store.apply(make.puts(make.a_job(3)), 0)
+    store.writer.step()
+    assert isinstance(repeat.result(), KeyExists)
+    assert (first.result(), third.result()) == (Applied(version=1), Applied(version=3))
+    assert [change.version for change in store.changes_after(0)] == [1, 2, 3]
+    assert [change.version for change in store.changes_after(1)] == [2, 3]
+    store.close()
+
+
+def test_deleted_and_made_again_in_one_group_is_one_commit(tmp_path: Path) -> None:
+    store = open_store(":memory:", by_hand=True)
+    store.apply(make.puts(make.a_secret("s")), 0)
+    store.writer.step()
+    statements: list[str] = []
+    store.writer._connection.set_trace_callback(statements.append)
+    store.apply(ChangeSet(delete=(make.a_secret("s", version=1),)), 0)
+    again = store.apply(make.puts(make.a_secret("s", sealed=b"new")), 0)
+    store.writer.step()
+    assert statements.count("COMMIT") == 1
+    assert "ROLLBACK" not in statements
+    assert store.secret("default", "s") == make.a_secret("s", sealed=b"new", version=again.result().version)
+    store.close()
 
 
 def test_a_foreign_program_that_holds_the_file_is_waited_for_and_then_told_of(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ COLUMNS: dict[str, list[sa.Column[Any]]] = {
 
 
 def upgrade() -> None:
+    """All tables from nothing."""
     _head()
     _job()
     for name, more in COLUMNS.items():

@@ -103,7 +103,8 @@ class Place:
     def locked(self) -> Iterator[None]:
         """One start or stop at a time. Raises Refused when another one is at it."""
         try:
-            self.processes.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.processes.mkdir(exist_ok=True, mode=0o700)
             handle = os.open(self.processes / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Refused(f"state directory {self.root} cannot be used: {error.strerror}; name another with --state-dir") from error

@@ -67,6 +67,11 @@ class Shape(NamedTuple):
     avoid: tuple[str, ...] = ()
 
     @property
+    def gpus_least(self) -> int:
+        """GPUs of the smallest way to run it."""
+        return min(alternative.gpus_least for alternative in self.alternatives)
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Every model named in it, once, in order of appearance."""
         named = (m for a in self.alternatives for g in a.groups for m in g.member.models)

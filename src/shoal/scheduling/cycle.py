@@ -45,12 +45,14 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     with run.ledger.trial():
         while not run.bound and (candidate := contest.next()) is not None:
             # 3. place
-            if run.attempt(candidate):
+            refusal = run.attempt(candidate)
+            if refusal is None:
                 contest.placed()
             else:
-                contest.refused()
+                contest.refused(by_quota=refusal is Refusal.QUOTA)
         # 4. tell
         waits = run.waits()
+    contest.close()
     next_at_ms = now_ms if run.bound else board.pending.next_time_ms()
     return Plan(version=board.version, decisions=(*run.places, *waits), counters=run.counters(), next_at_ms=next_at_ms)
 
@@ -71,17 +73,17 @@ class _Run:
     def bound(self) -> bool:
         return len(self.places) >= self._placed_max or self._attempts >= limits.ATTEMPTS_PER_CYCLE_MAX
 
-    def attempt(self, candidate: Candidate) -> bool:
-        """Tries one job; True if it is placed, and then its room and its quota are taken on the ledger."""
+    def attempt(self, candidate: Candidate) -> Refusal | None:
+        """Tries one job; None if it is placed, and then its room and its quota are taken on the ledger."""
         self._attempts += 1
         found = place(self.ledger, candidate.queue, candidate.lane.state, self.policy)
         if isinstance(found, Placement):
             self.places.append(self._decide(candidate, found))
-            return True
+            return None
         if found is Refusal.ROOM:
             self._remember_failure(candidate)
         self._refused.append((candidate, found))
-        return False
+        return found
 
     def _decide(self, candidate: Candidate, found: Placement) -> Place:
         columns, option = self.board.columns, found.option

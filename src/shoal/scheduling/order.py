@@ -28,6 +28,7 @@ from shoal.scheduling.quota import Charge, Vertex
 
 Rank = tuple[int, bool, bool, float, float, str]
 """(-priority or 0, takes only what nobody else wants, borrows, excess share, share, name)."""
+_NONE_REFUSED = 1 << 40
 CPU_ONLY = ""
 """Stands for "no model" among the models that a strict queue's head keeps closed."""
 
@@ -53,13 +54,18 @@ class _Turn:
         """Elements placed in this cycle by array; shared by all queues, since an array's elements may lie in several."""
         self._board = board
         self._heads: Iterator[HeadKey] = iter(line.heads)
-        self._next = next(self._heads, None)
         self._again: list[tuple[JobKey, int, Lane]] = []
         """Lanes of which a job was placed, at the job behind it; the number keeps lanes from being compared."""
         self._strict = board.quota.vertices[queue].spec.order == "strict"
+        self._line = line
+        self._gpus_refused = _NONE_REFUSED
+        """The fewest GPUs that its quota for GPUs of any model refused in this cycle: who asks as many is not tried."""
+        self._short: dict[str, int] = {}
+        """The same for every resource, in its own unit: room under a quota only shrinks within a cycle."""
         self._closed: set[str] = set()
         """Models that a strict queue's blocked jobs keep for themselves."""
         self.candidate: Candidate | None = None
+        self._next = self._next_head()
 
     def find(self) -> Candidate | None:
         """The first job that may be tried, kept as `candidate`."""
@@ -87,9 +93,11 @@ class _Turn:
         if behind is not None:
             heapq.heappush(self._again, (behind, id(lane), lane))
 
-    def refused(self) -> None:
-        """The candidate does not fit: its lane is out for this cycle."""
+    def refused(self, by_quota: bool) -> None:
+        """The candidate does not fit: its lane is out for this cycle, and by quota whatever asks no less."""
         assert self.candidate is not None
+        if by_quota:
+            self._note_short(self.candidate.lane)
         self._close(self.candidate.lane)
 
     def _take_first(self) -> tuple[JobKey, Lane] | None:
@@ -99,16 +107,48 @@ class _Turn:
             return key, lane
         if head is None:
             return None
-        self._next = next(self._heads, None)
+        self._next = self._next_head()
         return head[:4], head[4]
+
+    def _next_head(self) -> HeadKey | None:
+        """The next lane's first job. Lanes that are out are stepped over here, where most of a long walk is spent."""
+        if self._strict:
+            return next(self._heads, None)
+        growth, cycle, refused = self._board.columns.growth, self._board.cycle, self._gpus_refused
+        if refused <= min(self._line.sizes):
+            return None
+        for head in self._heads:
+            state = head[4].state
+            if state.failed_growth != growth and state.failed_cycle != cycle and state.gpus_least < refused:
+                return head
+        return None
 
     def _may_try(self, lane: Lane) -> bool:
         """A blocked lane of a strict queue closes what it could use for those behind it; an array at its limit holds up nobody."""
         if self._is_full(lane):
             return False
-        if self._failed(lane) or (self._strict and self._is_closed(lane)):
+        if self._failed(lane) or (self._short and self._is_short(lane)) or (self._strict and self._is_closed(lane)):
             self._close(lane)
             return False
+        return True
+
+    def _note_short(self, lane: Lane) -> None:
+        for option in options_of(lane.state, self._board.columns):
+            short = self._board.quota.short_of(self.queue, option.charge_least)
+            if short is not None:
+                asked = dict(option.charge_least)[short[0]]
+                self._short[short[0]] = min(asked, self._short.get(short[0], asked))
+        self._gpus_refused = self._short.get("gpu", _NONE_REFUSED * 1_000) // 1_000
+
+    def _is_short(self, lane: Lane) -> bool:
+        """True if every option asks at least as much of something as was refused before."""
+        short = self._short
+        for option in options_of(lane.state, self._board.columns):
+            for resource, amount in option.charge_least:
+                if resource in short and amount >= short[resource]:
+                    break
+            else:
+                return False
         return True
 
     def _failed(self, lane: Lane) -> bool:
@@ -185,12 +225,18 @@ class Contest:
         self._current.turn.placed()
         self._go_on()
 
-    def refused(self) -> None:
-        """The current candidate does not fit."""
+    def refused(self, by_quota: bool) -> None:
+        """The current candidate does not fit: no nodes for it, or its queue may not."""
         assert self._current is not None
         assert self._current.turn is not None
-        self._current.turn.refused()
+        self._current.turn.refused(by_quota)
         self._go_on()
+
+    def close(self) -> None:
+        """Unties the heaps, which refer to each other both ways: cycles many times a second must not leave work to the collector."""
+        self._top.heap.clear()
+        for holder in self._holders.values():
+            holder.heap.clear()
 
     def _go_on(self) -> None:
         """Finds the queue's next candidate and ranks the way to the root anew; everything on it stands first in its heap."""

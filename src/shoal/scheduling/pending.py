@@ -34,10 +34,11 @@ def key_of(job: Job) -> JobKey:
 class ShapeState:
     """One shape that some pending job has, and what is known of it."""
 
-    __slots__ = ("failed_cycle", "failed_growth", "jobs", "options", "options_epoch", "shape")
+    __slots__ = ("failed_cycle", "failed_growth", "gpus_least", "jobs", "options", "options_epoch", "shape")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.gpus_least = shape.gpus_least
         self.jobs = 0
         self.failed_growth = -1
         """`Columns.growth` at which it was seen to fit nowhere; while that stands it need not be tried."""
@@ -64,12 +65,30 @@ class Lane:
 class Line:
     """One queue's pending jobs. `heads` has each lane's first job, in order."""
 
-    __slots__ = ("heads", "jobs", "lanes")
+    __slots__ = ("heads", "jobs", "lanes", "sizes")
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[ShapeState, str], Lane] = {}
         self.heads: SortedKeys[HeadKey] = SortedKeys()
         self.jobs = 0
+        self.sizes: dict[int, int] = {}
+        """Lanes by the GPUs of their smallest gang: the least of them tells when a quota leaves nothing to try."""
+
+    def lane(self, state: ShapeState, array: str) -> Lane:
+        """The lane for a shape, made where there is none."""
+        lane = self.lanes.get((state, array))
+        if lane is None:
+            lane = self.lanes[state, array] = Lane(state, array)
+            self.sizes[state.gpus_least] = self.sizes.get(state.gpus_least, 0) + 1
+        return lane
+
+    def drop(self, lane: Lane) -> None:
+        """Nobody is in the lane any more."""
+        del self.lanes[lane.state, lane.array]
+        size = lane.state.gpus_least
+        self.sizes[size] -= 1
+        if not self.sizes[size]:
+            del self.sizes[size]
 
     def add(self, lane: Lane, key: JobKey) -> None:
         first = lane.keys.first()
@@ -138,9 +157,7 @@ class Pending:
             state = self._states[shape] = ShapeState(shape)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
-        lane = line.lanes.get((state, array))
-        if lane is None:
-            lane = line.lanes[state, array] = Lane(state, array)
+        lane = line.lane(state, array)
         lane.jobs += 1
         filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
@@ -162,16 +179,19 @@ class Pending:
                 self._ripe.remove((filed.not_before_ms, job_id))
         else:
             self.timers.remove((filed.not_before_ms, job_id))
-        self._sweep(line, filed.lane)
+        self._sweep(filed.queue, filed.lane)
 
-    def _sweep(self, line: Line, lane: Lane) -> None:
+    def _sweep(self, queue: str, lane: Lane) -> None:
         """One job less in this lane: drops what nobody is in any more."""
         lane.jobs -= 1
         lane.state.jobs -= 1
         if lane.state.jobs == 0:
             del self._states[lane.state.shape]
         if lane.jobs == 0:
-            del line.lanes[lane.state, lane.array]
+            line = self.lines[queue]
+            line.drop(lane)
+            if not line.lanes:
+                del self.lines[queue]
 
     def advance(self, now_ms: int) -> None:
         """Jobs whose time lies at or before `now_ms` join their lanes, and only those."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.model.job import Job
 from shoal.model.queue import QueueSpec
 from shoal.model.wire import QueueView
-from shoal.scheduling.asks import Shape, shape_of
+from shoal.scheduling.asks import shape_of
 from shoal.scheduling.board import Board
 from shoal.scheduling.quota import Vertex
 
@@ -15,21 +15,16 @@ def queue_views(board: Board) -> tuple[QueueView, ...]:
     waiting: dict[str, tuple[int, int]] = {}
     for name, line in board.pending.lines.items():
         for lane in line.lanes.values():
-            _count(waiting, name, lane.jobs, gpus_least(lane.state.shape))
+            _count(waiting, name, lane.jobs, lane.state.gpus_least)
     for job_id in board.gates:
         job = board.jobs[job_id]
-        _count(waiting, job.queue, 1, gpus_least(shape_of(job)))
+        _count(waiting, job.queue, 1, shape_of(job).gpus_least)
     running: dict[str, int] = {}
     for job_id in board.held_by:
         holder: Job | None = board.jobs.get(job_id)
         if holder is not None:
             running[holder.queue] = running.get(holder.queue, 0) + 1
     return tuple(_view(board, vertex, waiting, running) for vertex in board.quota.vertices.values())
-
-
-def gpus_least(shape: Shape) -> int:
-    """GPUs of the smallest way to run a shape."""
-    return min(alternative.gpus_least for alternative in shape.alternatives)
 
 
 def _count(waiting: dict[str, tuple[int, int]], queue: str, jobs: int, gpus_each: int) -> None:

@@ -38,7 +38,13 @@ def _job_values(job: Job) -> tuple[object, ...]:
 
 
 KINDS: Final = (
-    Kind("job", Job, ("number", "project", "state", "queue", "owner", "array", "array_index", "created"), ("state", "queue"), _job_values),
+    Kind(
+        "job",
+        Job,
+        ("number", "project", "state", "queue", "owner", "array_number", "array_index", "created"),
+        ("state", "queue"),
+        _job_values,
+    ),
     Kind("attempt", Attempt, (), (), lambda _: ()),
     Kind("allocation", Allocation, ("node", "holding"), ("holding",), lambda a: (a.node, int(a.state in HOLDING))),
     Kind("node", Node, (), (), lambda _: ()),

@@ -45,10 +45,10 @@ _LIVE_LIST = ", ".join(f"'{state.value}'" for state in JobState if state not in 
 
 JOBS_LIVE: Final = f"SELECT body FROM job WHERE state IN ({_LIVE_LIST})"  # noqa: S608 - the states are the enum's own
 JOB_BY_NUMBER: Final = "SELECT body FROM job WHERE number = :number AND project = :project"
-JOB_BY_ELEMENT: Final = "SELECT body FROM job WHERE array = :array AND array_index = :index AND project = :project"
+JOB_BY_ELEMENT: Final = "SELECT body FROM job WHERE array_number = :array AND array_index = :index AND project = :project"
 STATES_ENDED_BY_ID: Final = f"SELECT id, state FROM job WHERE id {{any}} AND state IN ({_ENDED_LIST})"  # noqa: S608
 ELEMENTS_BY_STATE: Final = (
-    "SELECT state, count(*) FROM job WHERE array = (SELECT number FROM job WHERE id = :array_id) GROUP BY state ORDER BY state"
+    "SELECT state, count(*) FROM job WHERE array_number = (SELECT number FROM job WHERE id = :array_id) GROUP BY state ORDER BY state"
 )
 
 # --- other records --------------------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ JOB_FILTERS: Final = {
     "state": "state = :state",
     "queue": "queue = :queue",
     "owner": "owner = :owner",
-    "array": "array = :array",
-    "top_level": "array IS NULL",
+    "array": "array_number = :array",
+    "top_level": "array_number IS NULL",
     "before": "number < :before",
     "as_of": "created <= :as_of",
 }

@@ -48,14 +48,19 @@ job = Table(
     Column("state", Text, nullable=False),
     Column("queue", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("array", NUMBER),
+    Column("array_number", NUMBER),
     Column("array_index", NUMBER),
     Column("created", NUMBER, nullable=False),
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("id", name="job_by_id"),
     Index("job_by_state", "state", "project", "number"),
     Index(
-        "job_by_array", "array", "number", "array_index", sqlite_where=text("array IS NOT NULL"), postgresql_where=text("array IS NOT NULL")
+        "job_by_array",
+        "array_number",
+        "number",
+        "array_index",
+        sqlite_where=text("array_number IS NOT NULL"),
+        postgresql_where=text("array_number IS NOT NULL"),
     ),
 )
 """Clustered by number: lists go by it, and it grows, so new rows go to the end."""

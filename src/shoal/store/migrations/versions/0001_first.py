@@ -67,14 +67,14 @@ def _job() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("queue", sa.Text, nullable=False),
         sa.Column("owner", sa.Text, nullable=False),
-        sa.Column("array", NUMBER),
+        sa.Column("array_number", NUMBER),
         sa.Column("array_index", NUMBER),
         sa.Column("created", NUMBER, nullable=False),
         sa.Column("body", sa.LargeBinary, nullable=False),
         sa.UniqueConstraint("id", name="job_by_id"),
     )
     op.create_index("job_by_state", "job", ["state", "project", "number"])
-    op.create_index("job_by_array", "job", ["array", "number", "array_index"], **_where("array IS NOT NULL"))
+    op.create_index("job_by_array", "job", ["array_number", "number", "array_index"], **_where("array_number IS NOT NULL"))
 
 
 def _tail() -> None:

@@ -88,6 +88,8 @@ class Service:
     def __init__(self, *, seed: int = 1, terms: LeaseTerms | None = None) -> None:
         self.terms = terms or LeaseTerms(renew_every_ms=1_000, ttl_ms=3_000, kill_bound_ms=2_000, skew_ms=500, start_deadline_ms=5_000)
         self.clock = SimulatedClock()
+        self.started_ms = self.clock.now_ms() - self.clock.boottime_ms()
+        """Agents' calendars start here and never jump."""
         self.ids = SeededIds(seed)
         self.store = SqlStore(_CopiedMemory(), None, by_hand=True, group_max=limits.COMMIT_GROUP_MAX, store_id=STORE_ID)
         self._directory = tempfile.TemporaryDirectory(prefix="shoal-test-")
@@ -162,7 +164,7 @@ class Service:
         self.plane.step_all(self.clock.now_ms())
         while self.store.writer.step():
             pass
-        self.fleet.tick(self.clock.now_ms())
+        self.fleet.tick(self.started_ms + self.clock.boottime_ms())
 
     def run(self, for_ms: int, tick_ms: int = TICK_MS, each: Callable[[], None] | None = None) -> None:
         """Lets time pass in ticks, with a round at each."""

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from shoal.base.errors import NotFound
 from shoal.control.access import Caller, need, need_all_projects
 from shoal.control.answers import then
 from shoal.control.lanes import RecordSubject
 from shoal.control.reports import join_node, poll_commands, record_upload, register_node
+from shoal.control.tokens import revoke_tokens_of
 from shoal.lifecycle import node as lifecycle
 from shoal.model.attempt import Allocation
 from shoal.model.change import ChangeSet
@@ -76,7 +79,8 @@ def remove_node(plane: Plane, caller: Caller, node_id: str) -> Future[None]:
     now_ms = plane.clock.now_ms()
 
     def judge(node: Node | None) -> ChangeSet:
-        return lifecycle.remove(_found(node_id, node), plane.world.live_on(node_id), caller.principal, now_ms)
+        changes = lifecycle.remove(_found(node_id, node), plane.world.live_on(node_id), caller.principal, now_ms)
+        return msgspec.structs.replace(changes, put=revoke_tokens_of(plane, f"node/{node_id}"))
 
     def forget(_gone: Node | None) -> None:
         plane.agents.forget_node(node_id)

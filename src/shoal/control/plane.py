@@ -2,8 +2,8 @@
 The control plane as a record of its parts. `run.server` composes one on real things, tests and `sim.swarm` on fakes and virtual time.
 
 Two ways in: use cases (`jobs`, `nodes`, `queues`, ...), called by `api` on its event loop, and `step_all`, called by whoever drives the
-plane. Both are short and synchronous; what has to be durable comes back as a future. The plane starts no thread and reads no clock but
-the one it was given.
+plane. Both are short and synchronous; what has to be durable comes back as a future. The plane reads no clock but
+the one it was given, and starts no thread but those that wait for syncs of logs.
 
 A driver in life is three lines:
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ from shoal.store.protocol import Store
 from shoal.store.sealing import Sealer
 
 DEFAULT_QUEUE = "default"
+SYNC_THREADS = 2
+"""Syncs of logs that run at once; the file system joins them into one where it can."""
 
 
 @dataclass(kw_only=True)
@@ -49,8 +51,8 @@ class Plane:
     """
     See module.
 
-    entropy(count) gives bytes fit for secrets: the operating system's in life. aside(work) does what waits for a disk where it delays
-    nobody: a thread pool's `submit` in life. write() does the store's next group where no thread of its own does (simulation, tests).
+    entropy(count) gives bytes fit for secrets: the operating system's in life. write() does the store's next group where no thread of
+    the store's own does (simulation, tests); then nothing here starts a thread either.
     """
 
     store: Store
@@ -63,7 +65,6 @@ class Plane:
     policy: Policy = field(default_factory=Policy)
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     holder: str = "shoal"
-    aside: Callable[[Callable[[], None]], Future[None]] = at_once
     write: Callable[[], int] | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +76,9 @@ class Plane:
         self.links = Links(self.clock.monotonic_ms())
         self.samples = Samples()
         self.terminals = Terminals()
+        self.troubles: dict[str, str] = {}
+        """What each step met the last time, by its name, where that was an error: for the server's health."""
+        self._syncing = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="shoal-sync") if self.write is None else None
         self._bell = threading.Event()
         self._ensure_default_queue()
         self._stops = [self.world.on_change(self._drop_samples), self.store.on_commit(lambda _version: self.wake())]
@@ -89,11 +93,15 @@ class Plane:
 
     def step_all(self, now_ms: int) -> Progress:
         """One round of all steps; safe to repeat, and to stop between any two."""
-        return step_through(self.steps(), now_ms)
+        return step_through(self.steps(), now_ms, self.troubles)
 
     def await_all(self, futures: Iterable[Future[Any]]) -> None:
         """Until all these writes have ended; raises the first failure. For the steps."""
         await_all(futures, self.write)
+
+    def aside(self, work: Callable[[], None]) -> Future[None]:
+        """Does `work`, which waits for a disk, where it delays nobody."""
+        return self._syncing.submit(work) if self._syncing is not None else at_once(work)
 
     def wake(self) -> None:
         """Ends a `wait`: something may have to be done. Any thread."""
@@ -109,6 +117,8 @@ class Plane:
         """Lets go of the store, which the composition root closes. Idempotent."""
         while self._stops:
             self._stops.pop()()
+        if self._syncing is not None:
+            self._syncing.shutdown()
         self.wake()
 
     def _ensure_default_queue(self) -> None:

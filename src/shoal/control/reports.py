@@ -17,18 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Forbidden, Invalid, InvariantViolated, NotFound, TooLarge
 from shoal.control.access import Caller
 from shoal.control.answers import chain, done, gather, then
 from shoal.control.lanes import JobSubject, RecordSubject
 from shoal.control.links import Link
-from shoal.control.tokens import new_token
+from shoal.control.tokens import new_token, revoke_tokens_of
 from shoal.lifecycle import node as lifecycle
 from shoal.lifecycle.job import advance_all
-from shoal.model.access import Token
+from shoal.lifecycle.orders import is_wanted
 from shoal.model.attempt import HOLDING, Allocation, AllocationState
 from shoal.model.change import ChangeSet
 from shoal.model.event import AllocationFenced, AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
@@ -60,18 +58,11 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
 
     def judge(known: Node | None) -> ChangeSet:
         changes = lifecycle.join(join, known, plane.clock.now_ms(), caller.principal)
-        revoked = _revoked(plane, token.principal)
+        revoked = revoke_tokens_of(plane, token.principal)
         return ChangeSet(put=(*changes.put, token, *revoked), events=changes.events)
 
     asked = plane.lanes.ask(_node_subject(plane, join.name), judge)
     return then(asked, lambda node: Joined(node=_known(node, join.name), token=text, store_id=plane.store.store_id))
-
-
-def _revoked(plane: Plane, principal: str) -> tuple[Token, ...]:
-    """The principal's tokens of before, from now on invalid."""
-    now_ms = plane.clock.now_ms()
-    held = [token for token in tuple(plane.world.tokens.values()) if token.principal == principal and token.revoked_ms is None]
-    return tuple(replace(token, revoked_ms=now_ms) for token in held)
 
 
 def register_node(plane: Plane, caller: Caller, register: Register) -> Future[Registered]:
@@ -125,14 +116,13 @@ def poll_commands(plane: Plane, caller: Caller, after: int) -> Commands:
     """
     What the node has to do beyond `after`, at once; what lies up to `after` is confirmed. `api` waits by `plane.agents.on_mail`.
 
-    Commands about an allocation that has been given back or fenced meanwhile are not handed out: a node that comes back late would
-    start what another attempt is doing elsewhere by now.
+    What an allocation that was given back or fenced meanwhile should have done is not handed out (`lifecycle.orders`).
     """
     node_id = _speaker(caller)
     plane.world.catch_up()
     if plane.agents.confirm(node_id, after):
         plane.store.confirm_commands(node_id, after)
-    return plane.agents.take(node_id, after, lambda row: _should_run(plane, node_id, row.body.allocation))
+    return plane.agents.take(node_id, after, lambda row: is_wanted(row.body, plane.world.allocations.get(row.body.allocation)))
 
 
 # --- uploads --------------------------------------------------------------------------------------------------------------

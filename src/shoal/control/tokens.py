@@ -87,6 +87,12 @@ def revoke_token(plane: Plane, caller: Caller, token_id: str) -> Future[TokenVie
     return then(written, lambda token: view_token(_found(caller, token_id, token)))
 
 
+def revoke_tokens_of(plane: Plane, principal: str) -> tuple[Token, ...]:
+    """The principal's tokens that still hold, as revoked now: to be written with what takes them away."""
+    held = [token for token in tuple(plane.world.tokens.values()) if token.principal == principal and token.revoked_ms is None]
+    return tuple(msgspec.structs.replace(token, revoked_ms=plane.clock.now_ms()) for token in held)
+
+
 def list_tokens(plane: Plane, caller: Caller) -> tuple[TokenView, ...]:
     """Every token that the caller may see, by id; without hashes."""
     need(caller, "admin", "listing tokens")

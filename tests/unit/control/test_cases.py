@@ -74,7 +74,7 @@ def test_case_13_a_job_that_the_controller_has_forgotten_is_killed_and_its_devic
     purge = ChangeSet(delete=(picture.job, picture.attempt, *picture.allocations))
     service.settle(service.plane.store.apply(purge, service.plane.term))
     service.round()
-    service.fleet.tick(service.clock.now_ms())
+    service.fleet.tick(service.started_ms + service.clock.boottime_ms())
     assert service.fleet.machines["n1"].running() == ()
     service.check()
     again = service.submit(spec_of())

@@ -42,19 +42,25 @@ class Step(Protocol):
     def step(self, now_ms: int) -> Progress: ...
 
 
-def step_through(steps: Iterable[Step], now_ms: int) -> Progress:
-    """Each step once, in order. What one raises is logged here and nowhere else; the rest goes on."""
+def step_through(steps: Iterable[Step], now_ms: int, troubles: dict[str, str]) -> Progress:
+    """Each step once, in order. What one raises is logged and noted in `troubles` here and nowhere else; the rest goes on."""
     total = Progress()
     for step in steps:
         try:
             total += step.step(now_ms)
-        except InvariantViolated:
+            troubles.pop(step.name, None)
+        except InvariantViolated as error:
             log.exception("%s: a bug was stopped before it could do harm", step.name)
-            total += Progress(0, now_ms + AFTER_FAILURE_MS)
+            total += _failed(step, error, now_ms, troubles)
         except ShoalError as error:
             log.warning("%s: %s; tried again in %d ms", step.name, error.internal or error.message, AFTER_FAILURE_MS)
-            total += Progress(0, now_ms + AFTER_FAILURE_MS)
+            total += _failed(step, error, now_ms, troubles)
     return total
+
+
+def _failed(step: Step, error: ShoalError, now_ms: int, troubles: dict[str, str]) -> Progress:
+    troubles[step.name] = error.message
+    return Progress(0, now_ms + AFTER_FAILURE_MS)
 
 
 def await_all(futures: Iterable[Future[Any]], write: Callable[[], int] | None = None) -> None:

@@ -14,15 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.base import limits
-from shoal.base.errors import Conflict, InvariantViolated
+from shoal.base.errors import InvariantViolated
 from shoal.base.rng import Rng
 from shoal.control.lanes import JobSubject
-from shoal.control.steps.base import Progress, log
+from shoal.control.steps.base import Progress
 from shoal.control.world import World
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, ChangeSet
 from shoal.model.job import LIVE, Job
+from shoal.model.node import NodeState
 from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Resize
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Explanation, QueueView
@@ -65,7 +66,7 @@ class ScheduleStep:
             plan = schedule(self._board, self._plane.policy, now_ms, self._rng.stream(f"cycle/{self._board.cycle}"))
             self._check(plan)
             acts = [d for d in plan.decisions if isinstance(d, Place | Evict)]
-            planned = [(decision, self._board.jobs[decision.job].version) for decision in acts]
+            planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
         self.last = plan
         self._next_at_ms = plan.next_at_ms
         return Progress(self._enact(planned, now_ms), plan.next_at_ms)
@@ -121,28 +122,28 @@ class ScheduleStep:
             raise InvariantViolated(f"the plan at version {plan.version} is not legal: {'; '.join(violations[:8])}")
 
     # --- enacting --------------------------------------------------------------------------------------------------------------
-    def _enact(self, planned: list[tuple[Place | Evict, int]], now_ms: int) -> int:
+    def _enact(self, planned: list[tuple[Place | Evict, Job]], now_ms: int) -> int:
         """Each decision in its job's lane, awaited together."""
         plane = self._plane
         writes: list[Future[Picture | None]] = []
-        for decision, version in planned:
+        for decision, job in planned:
             subject = JobSubject(plane.world, plane.store, decision.job)
-            writes.append(plane.lanes.ask(subject, partial(self._judge, decision, version, now_ms)))
+            writes.append(plane.lanes.ask(subject, partial(self._judge, decision, job, now_ms)))
         plane.await_all(writes)
         return len(writes)
 
-    def _judge(self, decision: Place | Evict, planned_version: int, now_ms: int, picture: Picture | None) -> ChangeSet:
-        """The decision carried out, if its job is still the one that was planned for."""
+    def _judge(self, decision: Place | Evict, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
+        """The decision carried out, if its job is still exactly the one that was planned for and its nodes still take work."""
         plane = self._plane
-        if picture is None or picture.job.version != planned_version:
+        if picture is None or picture.job != planned:
             return ChangeSet()
         if isinstance(decision, Evict):
             return enact_evict(decision, picture, now_ms, plane.terms)
-        try:
-            return enact_place(decision, picture.job, plane.world.nodes, now_ms, plane.terms)
-        except Conflict as error:  # The node was removed a moment ago, which brings a cycle of its own.
-            log.info("not placed: %s", error.message)
+        nodes = {member.node: plane.world.nodes.get(member.node) for member in decision.members}
+        ready = {name: node for name, node in nodes.items() if node is not None and node.state is NodeState.READY}
+        if len(ready) < len(nodes):  # Drained or removed a moment ago, which brings a cycle of its own.
             return ChangeSet()
+        return enact_place(decision, picture.job, ready, now_ms, plane.terms)
 
 
 def _matters(change: Change, world: World) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 Role = Literal["viewer", "member", "maintainer", "admin", "node", "join"]
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A bearer token. `id` is its public part; `hash` is SHA-256 (hex) of the whole: high-entropy random text needs no slow hash."""
 
     id: str
@@ -27,7 +27,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Secret(msgspec.Struct, frozen=True, kw_only=True):
+class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A secret of a project; `sealed` is AES-256-GCM under the installation's key (nonce, then ciphertext)."""
 
     id: str
@@ -39,7 +39,7 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class IdempotencyKey(msgspec.Struct, frozen=True, kw_only=True):
+class IdempotencyKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A create that was done: written in the same transaction as what it made, so a repeat finds it or finds nothing."""
 
     project: str

@@ -33,7 +33,7 @@ HOLDING = frozenset(
 """States in which an allocation holds its devices, CPUs, memory and quota."""
 
 
-class TaskPlace(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One process to be: its global rank, its rank on the node, and the devices it sees."""
 
     rank: int
@@ -41,7 +41,7 @@ class TaskPlace(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
 
 
-class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     What one attempt holds on one node. Fencing and release are per allocation.
 
@@ -83,7 +83,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One try of a gang; its number fences off every other try. `members` are allocation ids in node-rank order."""
 
     id: str

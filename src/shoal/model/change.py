@@ -21,7 +21,7 @@ Record = Job | Attempt | Allocation | Node | Queue | Claim | Token | Secret
 RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, Claim, Token, Secret)
 
 
-class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """See module. `key` makes the whole set happen at most once per idempotency key."""
 
     put: tuple[Record, ...] = ()
@@ -35,13 +35,13 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.put or self.delete or self.events or self.commands or self.key)
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The set was written, as `version`."""
 
     version: int
 
 
-class KeyExists(msgspec.Struct, frozen=True, kw_only=True):
+class KeyExists(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nothing was written: this idempotency key has already done its work."""
 
     key: IdempotencyKey
@@ -50,7 +50,7 @@ class KeyExists(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Applied | KeyExists
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one version brought; records carry that version. Tail readers (the live picture, watchers) eat these in order."""
 
     version: int

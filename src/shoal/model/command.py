@@ -12,7 +12,7 @@ from shoal.model.attempt import Allocation
 from shoal.model.job import CancelMode, JobSpec
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node of the gang as its peers need to know it."""
 
     node: str
@@ -24,7 +24,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Known from Commit on."""
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
     allocation: str
     job: str
     attempt: int
@@ -68,7 +68,7 @@ class Stop(_Command, frozen=True, kw_only=True, tag="stop"):
 Command = Prepare | Commit | Stop
 
 
-class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A command in the outbox. `seq` rises in commit order (0 until written); it goes when its receiver has confirmed it."""
 
     node: str

@@ -16,7 +16,7 @@ from shoal.model.node import NodeState
 from shoal.model.reason import Reason
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
     pass
 
 
@@ -235,7 +235,7 @@ Report = AllocationPrepared | PrepareFailed | AllocationStarted | TaskExited | A
 """What an agent may say."""
 
 
-class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event with its place: `version` is the store's, in commit order (0 until written); `subject` is an id of `kind`."""
 
     kind: str

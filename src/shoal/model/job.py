@@ -17,7 +17,7 @@ from shoal.model.reason import Reason
 from shoal.model.values import ArrayList, CountRange, Duration, Memory, MemoryRange
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Spec(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """Base of everything a user may write: an unknown key is an error, a default is not written back."""
 
 
@@ -256,7 +256,7 @@ class CancelMode(StrEnum):
     FORCE = "force"
 
 
-class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
+class JobEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a job ended: the first failing task by time, then rank. `exit_code` is 128 + signal for a killed one."""
 
     exit_code: int
@@ -269,7 +269,7 @@ class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
     """When that task ended, by its node's clock: what "first" is judged by."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an attempt used, summed over its allocations."""
 
     cpu_ms: int = 0
@@ -278,7 +278,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_bytes_max: int = 0
 
 
-class ArrayPlace(msgspec.Struct, frozen=True, kw_only=True):
+class ArrayPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job's place in an array: `array` is the number of its parent; shown as `12_3`."""
 
     array: int
@@ -287,7 +287,7 @@ class ArrayPlace(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     A spec with its status. `version` is the store version at which this record was last written (0: never).
 

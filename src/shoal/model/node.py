@@ -29,7 +29,7 @@ class NodeState(StrEnum):
     LOST = "LOST"
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+class Device(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One GPU. `island` numbers the NVLink island inside the host; `pci` is the PCI bus id; `switch` its PCIe switch."""
 
     uuid: str
@@ -46,7 +46,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     broken: Reason | None = None
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a probe saw of a machine; the agent sends it when it registers."""
 
     hostname: str
@@ -63,7 +63,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent_version: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     A node as the control plane knows it. `id` is its name, unique in the installation.
 

@@ -7,7 +7,7 @@ import msgspec
 from shoal.model.reason import Reason
 
 
-class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
+class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node's part of a placed gang, in node-rank order within the Place."""
 
     node: str
@@ -17,7 +17,7 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
-class _Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
     job: str
 
 
@@ -76,7 +76,7 @@ class Wait(_Decision, frozen=True, kw_only=True, tag="wait"):
 Decision = Place | Reserve | Evict | Resize | Move | Delegate | Wait
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     `decisions` in the order in which they were taken; each job has at most one.
 

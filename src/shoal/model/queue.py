@@ -36,7 +36,7 @@ class QueueSpec(Spec, frozen=True, kw_only=True):
     default_time_ms: int | None = None
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A queue as stored; `id` is its name, unique in the installation."""
 
     id: str
@@ -44,7 +44,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Stored room kept for a job that preempted for it, until it starts there or the claim expires."""
 
     id: str

@@ -52,7 +52,7 @@ class ReasonCode(StrEnum):
     UNKILLABLE = "unkillable"
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who holds what a job waits for."""
 
     project: str
@@ -61,7 +61,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One reason. Counts are of the resource named by `resource` (for example `gpu/h100`); only fields that apply are set."""
 
     code: ReasonCode

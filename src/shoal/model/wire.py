@@ -88,7 +88,7 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look at what an allocation uses. `gpus` is (uuid, utilisation 0..100, memory bytes)."""
 
     allocation: str

@@ -86,9 +86,7 @@ class Supervised:
 
     def exited(self, allocation: str, rank: int = 0, within_s: float = 10.0) -> wire.Exited:
         def look() -> wire.Exited | None:
-            return next(
-                (e for e in self.events if isinstance(e, wire.Exited) and e.allocation == allocation and e.task.rank == rank), None
-            )
+            return next((e for e in self.events if isinstance(e, wire.Exited) and e.allocation == allocation and e.task.rank == rank), None)
 
         return eventually(look, within_s)  # type: ignore[return-value]
 

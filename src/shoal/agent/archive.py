@@ -130,6 +130,7 @@ def _file(archive: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, owner: 
         source = archive.extractfile(entry)
         while source is not None and (data := source.read(COPY_BYTES)):
             file.write(data)
+        file.flush()
         if owner is not None:
             os.fchown(fd, *owner)
         os.utime(fd, (entry.mtime, entry.mtime))

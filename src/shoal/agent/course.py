@@ -117,9 +117,7 @@ class Course:
             self.fail(hold, unprepared)
             return
         hold.write(Made(port=hold.port.port if hold.port is not None else 0))
-        self.mail.report(
-            AllocationPrepared(allocation=hold.id, attempt=hold.order.attempt, address=self.address, port=hold.port_number)
-        )
+        self.mail.report(AllocationPrepared(allocation=hold.id, attempt=hold.order.attempt, address=self.address, port=hold.port_number))
         if hold.order.commit_at_once:
             self.commit_alone(hold)
 

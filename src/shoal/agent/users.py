@@ -27,9 +27,8 @@ class Identity:
     gid: int
 
 
-def identity_of(unix_user: str | None, environ: dict[str, str]) -> Identity:
-    """The identity that a job's tasks get on this machine. Raises Unprepared."""
-    own_uid = os.geteuid()
+def identity_of(unix_user: str | None, environ: dict[str, str], own_uid: int) -> Identity:
+    """The identity that a job's tasks get on this machine, from an agent that runs as `own_uid`. Raises Unprepared."""
     if unix_user is None:
         return _own(own_uid, environ)
     try:

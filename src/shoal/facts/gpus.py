@@ -82,7 +82,7 @@ def model_of(product: str) -> str:
     if known is not None:
         return known.model
     words = product.lower().replace("/", " ").split()
-    kept = [word for word in words if word not in _NOT_A_MODEL and not word.rstrip("gb").isdigit()]
+    kept = [word for word in words if word not in _NOT_A_MODEL and not (word.endswith("gb") and word[:-2].isdigit())]
     return "-".join(kept) or "gpu"
 
 

@@ -72,7 +72,7 @@ class HostRuntime:
 
     def prepare(self, order: Prepare) -> Ready:
         """The private directory with everything in it. Idempotent. Raises Unprepared; `clean` then takes back what was made."""
-        identity = identity_of(order.unix_user, self._environ)
+        identity = identity_of(order.unix_user, self._environ, os.geteuid())
         try:
             binds = binds_of(order.spec.mounts, os.geteuid() == 0)
             self._make_directories(order, identity)
@@ -85,7 +85,7 @@ class HostRuntime:
 
     def again(self, order: Prepare) -> Ready:
         """What `prepare` gave, for an allocation that an earlier agent has prepared."""
-        return Ready(identity_of(order.unix_user, self._environ), binds_of(order.spec.mounts, os.geteuid() == 0))
+        return Ready(identity_of(order.unix_user, self._environ, os.geteuid()), binds_of(order.spec.mounts, os.geteuid() == 0))
 
     def _make_directories(self, order: Prepare, identity: Identity) -> None:
         private = self._home.private(order.allocation)

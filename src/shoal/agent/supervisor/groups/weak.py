@@ -100,4 +100,3 @@ class WeakGroups:
         me = os.getpid()
         known = {(pid, started) for of in self._known.values() for pid, started in of.items()}
         return {p.pid for p in processes.values() if p.parent == me and p.pid not in owners and (p.pid, p.started) not in known}
-

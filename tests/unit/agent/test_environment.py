@@ -1,0 +1,125 @@
+"""What a task finds in its environment: a table per family, and who wins where two say something."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from orders import GPUS, LOGIN, MEETING, PLACES, members, prepare
+
+from shoal.agent.environment import Login, Meeting, Places, setup_environment, task_environment
+from shoal.model.job import GroupSpec, JobSpec
+
+GANG = prepare(nodes=2, node_rank=1, tasks=2, gpus=8, cpu_milli=16_000)
+"""The second of two nodes with two tasks of four GPUs each; we look at its second task, rank 3."""
+WANT_OF_RANK_3 = {
+    "torch": {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "23456",
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+        "GROUP_RANK": "1",
+        "NNODES": "2",
+        "NPROC_PER_NODE": "4",
+    },
+    "torchrun": {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "10.0.0.1",
+        "PET_MASTER_PORT": "23456",
+        "PET_RDZV_ID": "shoal-12-1",
+        "PET_RDZV_ENDPOINT": "10.0.0.1:23456",
+    },
+    "jax": {
+        "JAX_COORDINATOR_ADDRESS": "10.0.0.1:23456",
+        "JAX_COORDINATOR_PORT": "23456",
+        "JAX_NUM_PROCESSES": "4",
+        "JAX_PROCESS_ID": "3",
+    },
+    "slurm": {
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_NNODES": "2",
+        "SLURM_NODEID": "1",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+        "SLURM_NTASKS": "4",
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "SLURM_STEP_NODELIST": "gpu[01-02]",
+        "SLURM_RESTART_COUNT": "0",
+        "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_CPUS_ON_NODE": "16",
+    },
+    "mpi": {"OMPI_MCA_orte_default_hostfile": "/h/hosts", "OMPI_MCA_plm": "^slurm"},
+    "devices": {"CUDA_VISIBLE_DEVICES": ",".join(GPUS[4:8]), "NVIDIA_VISIBLE_DEVICES": ",".join(GPUS[4:8])},
+    "shoal": {
+        "SHOAL_JOB_NUMBER": "12",
+        "SHOAL_JOB_ADDRESS": "12",
+        "SHOAL_ATTEMPT": "1",
+        "SHOAL_PROJECT": "default",
+        "SHOAL_QUEUE": "research",
+        "SHOAL_NODE": "gpu02",
+        "SHOAL_RANK": "3",
+        "SHOAL_WORLD_SIZE": "4",
+        "SHOAL_HOSTS": "10.0.0.1,10.0.0.2",
+        "SHOAL_HOSTFILE": "/h/hosts",
+        "SHOAL_SCRATCH": "/work",
+        "SHOAL_SECRETS": "/run/s",
+        "SHOAL_RENDEZVOUS_ID": "shoal-12-1",
+    },
+    "basics": {"HOME": "/home/anna", "USER": "anna", "SHELL": "/bin/bash", "TMPDIR": "/work", "PWD": "/work/w"},
+}
+
+
+@pytest.mark.parametrize("family", sorted(WANT_OF_RANK_3))
+def test_a_task_of_a_gang_finds_all_of(family: str) -> None:
+    env = task_environment(GANG, GANG.claim.tasks[1], MEETING, PLACES, LOGIN)
+    want = WANT_OF_RANK_3[family]
+    assert {name: env.get(name) for name in want} == want
+
+
+def test_a_task_without_gpus_sees_none_and_torchrun_starts_one_worker() -> None:
+    order = prepare()
+    env = task_environment(order, order.claim.tasks[0], Meeting("127.0.0.1", 1, members(1, 1)), PLACES, LOGIN)
+    assert (env["CUDA_VISIBLE_DEVICES"], env["NVIDIA_VISIBLE_DEVICES"], env["PET_NPROC_PER_NODE"]) == ("", "void", "1")
+    assert not any(name.startswith(("SLURM_ARRAY", "SHOAL_ARRAY")) for name in env)
+
+
+def test_an_array_element_finds_its_place() -> None:
+    order = prepare(address="12_7", array_index=7, array_count=10)
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"], env["SLURM_ARRAY_TASK_COUNT"]) == ("12", "7", "10")
+    assert env["SHOAL_ARRAY_INDEX"] == "7"
+
+
+def test_an_attempt_after_the_first_says_so() -> None:
+    order = replace(prepare(restarts=2), attempt=3)
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["SLURM_RESTART_COUNT"], env["SHOAL_ATTEMPT"], env["SHOAL_RENDEZVOUS_ID"]) == ("2", "3", "shoal-12-3")
+
+
+def test_the_job_overrides_the_families_its_group_overrides_the_job_and_nobody_overrides_shoal() -> None:
+    spec = JobSpec(
+        run="true",
+        env={"MASTER_PORT": "1", "A": "job", "SHOAL_RANK": "99", "SHOAL_ALLOCATION": "other"},
+        groups=(GroupSpec(name="head", env={"A": "head"}), GroupSpec(name="tail", env={"A": "tail"})),
+    )
+    order = prepare(spec, group="tail")
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["MASTER_PORT"], env["A"], env["SHOAL_RANK"], env["SHOAL_ALLOCATION"]) == ("1", "tail", "0", order.allocation)
+
+
+def test_setup_sees_all_devices_of_the_node() -> None:
+    assert setup_environment(GANG, MEETING, PLACES, LOGIN)["CUDA_VISIBLE_DEVICES"] == ",".join(GPUS)
+
+
+def test_what_the_agent_passes_on_comes_before_the_job() -> None:
+    login = Login("me", "", "/bin/sh", {"PATH": "/venv/bin:/bin", "LANG": "de_DE.UTF-8"})
+    order = prepare(JobSpec(run="true", env={"LANG": "C"}))
+    env = task_environment(order, order.claim.tasks[0], MEETING, Places("/w", "/s", "/h"), login)
+    assert (env["PATH"], env["LANG"], env["HOME"], env["SHOAL_SECRETS"]) == ("/venv/bin:/bin", "C", "/s", "")

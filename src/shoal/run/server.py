@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -43,6 +44,8 @@ DEFAULT_PORT = 7461
 BACKLOG = 2_048
 SWITCH_S = 0.001
 """The interpreter's turn between threads. Its default of 5 ms is a long time for a request that waits for the writer's thread."""
+GC_THRESHOLDS = (10_000, 10, 20)
+"""Rarer than the default: of what a request allocates next to nothing is garbage that only the collector can free."""
 LEASE_FIELDS = {
     "renew": "renew_every_ms",
     "ttl": "ttl_ms",
@@ -156,6 +159,7 @@ def run_server(options: Options, begun: Callable[[HttpServer], None] | None = No
     """
     begun = begun or _obey_signals
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*GC_THRESHOLDS)
     with _opened(options) as (plane, driver), _listening(options) as listener:
         import uvloop
 
@@ -227,6 +231,7 @@ async def _serve(options: Options, plane: Plane, driver: Driver, listener: socke
     service: Service = Service(plane, loop, secret=secret, health=lambda: driver.health(service))
     server = HttpServer(service, lambda: _announce(options, listener), cert=options.tls_cert, key=options.tls_key)
     begun(server)
+    gc.freeze()  # What was imported stays for ever; a full collection need not look at it again.
     driver.start()
     try:
         await server.serve(sockets=[listener])

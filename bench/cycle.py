@@ -115,7 +115,7 @@ class Fleet:
             per_node, count = job.spec.gpus.count, job.spec.nodes.low  # type: ignore[union-attr]
             whole = [node for node, gpus in free[-count - 1 :] if gpus >= per_node]
             if len(whole) < count:
-                node, gpus = free[-1]
+                node = free[-1][0]
                 per_node, count, whole = 1, 1, [node]
                 spec = replace(job.spec, gpus=GpuAsk(count=1), nodes=CountRange(1, 1), cpus=1, memory=None)
                 self.jobs[job.id] = job = replace(job, spec=spec)

@@ -7,7 +7,7 @@ that is not needed after all. It is small and it is enough, but not proven to be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from shoal.model.reason import Holder
 from shoal.scheduling.board import Board
 from shoal.scheduling.rooms import Need
 from shoal.scheduling.shortfall import Shortfall, nodes_text
+
+_NODES_LOOKED_AT = 256
+"""Nodes that are searched for the least to free; on a large full fleet all are much alike, and each costs some microseconds."""
 
 
 def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None) -> tuple[Holder, ...]:
@@ -48,7 +51,8 @@ def tree_of(board: Board, queue: str) -> frozenset[str]:
 def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(nodes, jobs by address): if these jobs ended, these nodes could take the members that are missing. Empty if no jobs would do."""
     need = shortfall.part.need
-    candidates = [(len(jobs), row, jobs) for row in _rows_if_empty(board, need) if (jobs := _in_the_way_on(board, row, need))]
+    looked_at = _rows_if_empty(board, need)[: max(_NODES_LOOKED_AT, 2 * shortfall.missing)]
+    candidates = [(len(jobs), row, jobs) for row in looked_at if (jobs := _in_the_way_on(board, row, need))]
     candidates.sort(key=lambda item: (sum(len(held.devices) for held in item[2]), item[0], item[1]))
     chosen = candidates[: shortfall.missing]
     if len(chosen) < shortfall.missing:
@@ -58,9 +62,15 @@ def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...]
 
 
 def addresses(board: Board, job_ids: Iterable[str]) -> tuple[str, ...]:
-    """Jobs as people name them, at most HOLDERS_SHOWN_MAX."""
-    shown = list(job_ids)[: limits.HOLDERS_SHOWN_MAX]
-    return tuple(board.jobs[job_id].address if job_id in board.jobs else job_id for job_id in shown)
+    """Jobs as people name them."""
+    return tuple(board.jobs[job_id].address if job_id in board.jobs else job_id for job_id in job_ids)
+
+
+def listed(names: Sequence[str]) -> str:
+    """At most HOLDERS_SHOWN_MAX of them in words, and how many more."""
+    shown = ", ".join(names[: limits.HOLDERS_SHOWN_MAX])
+    more = len(names) - limits.HOLDERS_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
@@ -68,7 +78,7 @@ def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
     hints = []
     back = _closed_nodes_with_room(board, shortfall)
     if back:
-        named = ", ".join(f"{node.id} ({node.state})" for node in back)
+        named = listed([f"{node.id} ({node.state})" for node in back])
         hints.append(f"starts if {'node' if len(back) == 1 else 'nodes'} {named} came back")
     if 0 < shortfall.nodes_fitting < shortfall.nodes_asked:
         hints.append(f"starts if the gang were {nodes_text(shortfall.nodes_fitting)} or fewer")
@@ -77,7 +87,7 @@ def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
         hints.append(f"starts if it asked for {each} GPU{'' if each == 1 else 's'} or fewer on each node")
     nodes, jobs = jobs_in_the_way(board, shortfall)
     if jobs:
-        hints.append(f"starts if {'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs)} on {', '.join(nodes[:8])} ended")
+        hints.append(f"starts if {'job' if len(jobs) == 1 else 'jobs'} {listed(jobs)} on {listed(nodes)} ended")
     return tuple(hints)
 
 
@@ -100,11 +110,11 @@ def _closed_nodes_with_room(board: Board, shortfall: Shortfall) -> list[Node]:
 
 
 def _rows_if_empty(board: Board, need: Need) -> list[int]:
-    """Open nodes that have no room now and would have it with nothing on them."""
+    """Open nodes that have no room now and would have it with nothing on them, those with most free GPUs first."""
     fits = board.rooms.fitting(need)
-    empty = board.emptied()
-    rows: list[int] = np.flatnonzero(empty.rooms.fitting(need) & board.columns.open & ~fits).tolist()
-    return rows
+    rows = np.flatnonzero(board.emptied().rooms.fitting(need) & board.columns.open & ~fits)
+    ordered: list[int] = rows[(-board.columns.free_gpus[rows]).argsort(kind="stable")].tolist()
+    return ordered
 
 
 def _in_the_way_on(board: Board, row: int, need: Need) -> list[Allocation]:

@@ -21,7 +21,7 @@ from shoal.model.reason import Reason, ReasonCode
 from shoal.model.wire import Explanation
 from shoal.scheduling.admit import Gate, dependency_met
 from shoal.scheduling.asks import shape_of
-from shoal.scheduling.blockers import addresses, hints_for, holders_of, tree_of
+from shoal.scheduling.blockers import addresses, hints_for, holders_of, listed, tree_of
 from shoal.scheduling.board import Board
 from shoal.scheduling.options import Option, options_for
 from shoal.scheduling.order import is_closed
@@ -59,10 +59,10 @@ def _explain_live(board: Board, job: Job, now_ms: int) -> Explanation:
     held = [board.allocations[held] for held in board.held_by.get(job.id, ())]
     gpus = sum(len(allocation.devices) for allocation in held)
     nodes = list(dict.fromkeys(allocation.node for allocation in sorted(held, key=lambda a: a.node_rank)))
-    shown = ", ".join(nodes[: limits.HOLDERS_SHOWN_MAX]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
     where = f" with {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
     verb = {JobState.STARTING: "is being started", JobState.RUNNING: "runs"}.get(job.state, "is ending")
-    headline = f"attempt {job.attempt} {verb} on {shown}{where}" if nodes else f"attempt {job.attempt} {verb}, and holds nothing any more"
+    place = f"{verb} on {listed(nodes)}{where}" if nodes else f"{verb}, and holds nothing any more"
+    headline = f"attempt {job.attempt} {place}"
     return _answer(job, headline, now_ms, (job.reason,) if job.reason else ())
 
 

@@ -247,7 +247,11 @@ def wanted(shortfall: Shortfall) -> str:
         parts.append(plain_text("memory", member.memory_bytes))
     group = f"group {shortfall.part.group.name} " if shortfall.part.group.name else ""
     each = " each" if shortfall.nodes_asked > 1 else ""
-    return f"{group}needs {nodes_text(shortfall.nodes_asked)} with {' and '.join(parts) or 'any room'}{each}"
+    return f"{group}needs {nodes_text(shortfall.nodes_asked)} with {_joined(parts) or 'any room'}{each}"
+
+
+def _joined(parts: list[str]) -> str:
+    return " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
 
 
 def fitting_text(shortfall: Shortfall) -> str:

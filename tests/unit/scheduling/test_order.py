@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
+from shoal.base.rng import Rng
 from shoal.model.reason import ReasonCode
+from shoal.scheduling.cycle import schedule
 from shoal.scheduling.policy import Policy
 from shoal.testing.clusters import Cluster, a_host, a_queue, places_of
 
@@ -175,6 +179,31 @@ def test_a_shape_that_failed_is_not_tried_again_until_a_node_may_take_more():
     assert cluster.cycle().counters["attempts"] == 0
     cluster.end(other)
     assert cluster.cycle().counters["attempts"] == 1
+
+
+def test_ten_thousand_equal_jobs_behind_a_wall_cost_one_try_and_hold_up_nobody():
+    """C4: the fleet is full for an hour; a CPU-only job behind 10,000 blocked ones starts at once, and each shape is tried once."""
+    cluster = Cluster(a_host("n0"), a_host("n1"))
+    cluster.put(*(cluster.new_job(8) for _ in range(10_000)))
+    cluster.cycle()
+    cpu_only = cluster.submit(0)
+    plan = schedule(cluster.board, cluster.policy, cluster.now_ms, Rng(1))
+    assert list(places_of(plan)) == [cpu_only]
+    assert plan.counters["attempts"] <= 2
+
+
+def test_a_cycle_leaves_nothing_to_the_garbage_collector():
+    """At hundreds of cycles a second, circles of objects would bring a walk over all of memory, and with it the slowest cycles."""
+    cluster = Cluster(*(a_host(f"n{i}") for i in range(4)), a_queue("top"), a_queue("a", "top"), a_queue("b", "top", order="strict"))
+    for queue in ("a", "b", "default"):
+        cluster.put(*(cluster.new_job(gpus, queue=queue) for gpus in (1, 8, 16, 2)))
+    gc.collect()
+    gc.disable()
+    try:
+        schedule(cluster.board, cluster.policy, cluster.now_ms, Rng(1))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_job_that_failed_on_room_only_planned_for_is_tried_again():

@@ -19,6 +19,9 @@ import pytest
 
 from command_line import answer, shoal, start, variables
 from shoal.formats.jobfile import read_job
+from shoal.model.codec import decode_json
+from shoal.model.job import Job
+from shoal.model.wire import Explanation, JobPage, JobView, NodeView, QueueView, SecretView, TokenView
 
 WAIT_S = 60.0
 
@@ -38,10 +41,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def number(state: Path, *arguments: str) -> str:
     """The number of a job that is submitted by `shoal run --detach`."""
-    return str(answer(state, "run", "--detach", *arguments)["number"]) if "--json" in arguments else _detached(state, *arguments)
-
-
-def _detached(state: Path, *arguments: str) -> str:
     result = shoal(state, "run", "--detach", *arguments)
     assert result.exit_code == 0, result.output
     found = re.match(r"job (\d+) ", result.stdout)
@@ -401,3 +400,26 @@ def test_jobs_nodes_and_queues_complete(state: Path) -> None:
             [sys.executable, "-c", "from shoal.cli.main import main; main()"], env=environment, capture_output=True, text=True, check=True
         )
         assert f"plain,{wanted}" in done.stdout.splitlines(), done
+
+
+def test_answers_are_the_records_that_help_names(state: Path) -> None:
+    job = number(state, "--", "true")
+    assert shoal(state, "secret", "set", "SHAPE", stdin="x").exit_code == 0
+    for arguments, record in (
+        (("jobs", "-a"), JobPage),
+        (("status", job), JobView),
+        (("get", job), JobView),
+        (("why", job), Explanation),
+        (("nodes",), tuple[NodeView, ...]),
+        (("nodes", "show", "n1"), NodeView),
+        (("queues",), tuple[QueueView, ...]),
+        (("token", "list"), tuple[TokenView, ...]),
+        (("secret", "list"), tuple[SecretView, ...]),
+        (("wait", job), Job),
+        (("cancel", job), Job),
+        (("run", "true"), Job),
+    ):
+        result = shoal(state, *arguments, "--json") if arguments[0] != "run" else shoal(state, "run", "--json", "true")
+        assert result.exit_code == 0, (arguments, result.output)
+        assert decode_json(result.stdout, record)  # type: ignore[arg-type]
+        assert result.stderr == ""

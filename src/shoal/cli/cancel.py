@@ -31,7 +31,7 @@ SHOWN_MAX = 5
 @click.option("--mine", is_flag=True, help="Only my own.")
 @reason_option
 @yes_option
-@json_option
+@json_option("a Job per line")
 def cancel(jobs: tuple[str, ...], force: bool, grace: str | None, reason: str, yes: bool, as_json: bool, **selector: Any) -> None:
     """
     Cancel jobs: tell them to end, and after the grace time kill what is left.

@@ -24,7 +24,7 @@ def for_each(session: Session, jobs: tuple[str, ...], change: Callable[[str], Jo
 @command("hold", "shoal hold 12 13 -r 'until the data is there'")
 @jobs_argument
 @reason_option
-@json_option
+@json_option("a Job per line")
 def hold(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Keep waiting jobs from starting, until `shoal release`."""
     session = open_session(as_json)
@@ -34,7 +34,7 @@ def hold(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
 @command("release", "shoal release 12 13")
 @jobs_argument
 @reason_option
-@json_option
+@json_option("a Job per line")
 def release(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Let held jobs start."""
     session = open_session(as_json)
@@ -44,7 +44,7 @@ def release(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
 @command("requeue", "shoal requeue 12 -r 'new driver on its nodes'")
 @jobs_argument
 @reason_option
-@json_option
+@json_option("a Job per line")
 def requeue(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Stop jobs and queue them again, under the same number. Counts against no retry limit."""
     session = open_session(as_json)
@@ -58,7 +58,7 @@ def requeue(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
 @click.option("--priority", type=int, metavar="NUMBER", help="Higher goes first in its queue.")
 @click.option("--time", metavar="LENGTH", help="Time limit, for example 2h30m.")
 @click.option("--queue", "-q", metavar="NAME", shell_complete=complete_queue, help="Queue, while the job waits.")
-@json_option
+@json_option("a Job per line")
 def update(jobs: tuple[str, ...], priority: int | None, time: str | None, queue: str | None, as_json: bool) -> None:
     """Change priority, time limit or queue of jobs."""
     from shoal.base.errors import Invalid

@@ -22,7 +22,7 @@ _LINES = {
 @command("completion", "shoal completion bash", 'eval "$(shoal completion zsh)"', "shoal completion --install")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.option("--install", "wanted", is_flag=True, help="Write it into the shell's start file.")
-@json_option
+@json_option("{shell, script}")
 def completion(shell: str | None, wanted: bool, as_json: bool) -> None:
     """Print the script that completes commands, jobs, nodes and queues in a shell; by default this one."""
     session = open_session(as_json)

@@ -24,7 +24,7 @@ ROWS_DEFAULT = 50
 @click.option("--job", metavar="JOB", shell_complete=complete_job, help="Only events of this job.")
 @click.option("--limit", "-n", type=click.IntRange(0), default=ROWS_DEFAULT, show_default=True, metavar="COUNT", help="The last so many.")
 @click.option("--after", type=click.IntRange(0), metavar="VERSION", help="All after this version, as told by --json.")
-@json_option
+@json_option("an EventRow per line")
 def events(follow: bool, kinds: tuple[str, ...], job: str | None, limit: int, after: int | None, as_json: bool) -> None:
     """Print the last events, oldest first, or follow them. --json prints a record per line."""
     session = open_session(as_json)

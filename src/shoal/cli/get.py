@@ -11,7 +11,7 @@ from shoal.cli.session import json_text, open_session
 @command("get", "shoal get 12 > again.yaml", "shoal get 12 -o json", "shoal get 12 | shoal submit - --set time=4h")
 @job_argument
 @click.option("--output", "-o", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the file.")
-@json_option
+@json_option("the JobView")
 def get(job: str, form: str, as_json: bool) -> None:
     """Print what a job asked for, as a file that can be submitted again. --json prints the whole record instead."""
     session = open_session(as_json)

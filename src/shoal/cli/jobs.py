@@ -28,7 +28,7 @@ Filters = dict[str, Any]
 @click.option("--array", metavar="JOB", shell_complete=complete_job, help="The elements of this array.")
 @click.option("--limit", "-n", type=click.IntRange(1, 100_000), default=ROWS_DEFAULT, show_default=True, help="At most so many.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
-@json_option
+@json_option("a JobPage")
 def list_jobs(limit: int, watch: bool, as_json: bool, **filters: Any) -> None:
     """List jobs, newest first: those that wait and run, or all with --all."""
     session = open_session(as_json)
@@ -114,7 +114,7 @@ def _watch(session: Session, query: Filters, limit: int) -> None:
 
 @command("status", "shoal status 12", "shoal status 12_3 --json")
 @job_argument
-@json_option
+@json_option("the JobView")
 def status(job: str, as_json: bool) -> None:
     """Show all that is known of a job: where it is, what it uses, why it waits, how it ended."""
     session = open_session(as_json)
@@ -126,7 +126,7 @@ def status(job: str, as_json: bool) -> None:
 
 @command("why", "shoal why 12")
 @job_argument
-@json_option
+@json_option("the Explanation")
 def why(job: str, as_json: bool) -> None:
     """Say why a job is where it is: every reason with its numbers, its place in line, and what would start it."""
     session = open_session(as_json)

@@ -26,7 +26,7 @@ TAIL_BYTES_FIRST = 16 << 10
 @click.option("--attempt", type=click.IntRange(1), metavar="NUMBER", help="Another than the current attempt.")
 @click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each task.")
 @click.option("--since-offset", type=click.IntRange(0), default=0, metavar="BYTES", help="From this byte of the task's output on.")
-@json_option
+@json_option("{task, attempt, offset, text} per piece")
 def logs(task: str, follow: bool, attempt: int | None, tail: int | None, since_offset: int, as_json: bool) -> None:
     """
     Print what a job has written: all tasks, or one as JOB/TASK (its rank).

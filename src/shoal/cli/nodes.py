@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.group("nodes", invoke_without_command=True, epilog=epilog("shoal nodes", "shoal nodes show n1", "shoal nodes --json"))
-@json_option
+@json_option("a list of NodeView")
 @click.pass_context
 def nodes(ctx: click.Context, as_json: bool) -> None:
     """List nodes, each with a box per GPU that names the job on it; or show and remove one."""
@@ -38,7 +38,7 @@ def _grid(views: tuple[NodeView, ...], look: Look) -> list[str]:
 
 @nodes.command("show", epilog=epilog("shoal nodes show n1"))
 @click.argument("node", metavar="NODE", shell_complete=complete_node)
-@json_option
+@json_option("the NodeView")
 def show(node: str, as_json: bool) -> None:
     """Show all that is known of a node, device by device."""
     session = open_session(as_json)
@@ -51,7 +51,7 @@ def show(node: str, as_json: bool) -> None:
 @nodes.command("remove", epilog=epilog("shoal nodes remove n1 --yes"))
 @click.argument("node", metavar="NODE", shell_complete=complete_node)
 @yes_option
-@json_option
+@json_option("{node, removed}")
 def remove(node: str, yes: bool, as_json: bool) -> None:
     """Forget a node that holds no work. Its agent, if it still runs, is turned away."""
     session = open_session(as_json)
@@ -71,7 +71,7 @@ def _for_each(session: Session, names: tuple[str, ...], change: Callable[[str], 
 @command("cordon", "shoal cordon n1 -r 'loud fan'")
 @nodes_argument
 @reason_option
-@json_option
+@json_option("a NodeView per line")
 def cordon(nodes: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Give nodes no new work; what runs there goes on."""
     session = open_session(as_json)
@@ -81,7 +81,7 @@ def cordon(nodes: tuple[str, ...], reason: str, as_json: bool) -> None:
 @command("drain", "shoal drain n1 n2 -r 'new driver'")
 @nodes_argument
 @reason_option
-@json_option
+@json_option("a NodeView per line")
 def drain(nodes: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Empty nodes: no new work, and what runs comes to its end."""
     session = open_session(as_json)
@@ -91,7 +91,7 @@ def drain(nodes: tuple[str, ...], reason: str, as_json: bool) -> None:
 @command("resume", "shoal resume n1")
 @nodes_argument
 @reason_option
-@json_option
+@json_option("a NodeView per line")
 def resume(nodes: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Give nodes work again, after a cordon or a drain."""
     session = open_session(as_json)

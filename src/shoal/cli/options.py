@@ -54,7 +54,12 @@ complete_job = completing(lambda api: ((job.address, f"{job.spec.name} {job.stat
 complete_node = completing(lambda api: ((view.node.id, str(view.node.state)) for view in api.nodes.list()))
 complete_queue = completing(lambda api: ((view.name, f"{view.running_jobs} running") for view in api.queues.list()))
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the API's record as JSON.")
+
+def json_option(record: str) -> Callable[[F], F]:
+    """The flag --json; `record` says what it prints, by the API's own names where it is one of its records."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print JSON: {record}.")
+
+
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 reason_option = click.option("--reason", "-r", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
 queue_option = click.option("--queue", "-q", metavar="NAME", shell_complete=complete_queue, help="Queue.")

@@ -31,7 +31,7 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then take it down again.")
-@json_option
+@json_option("{url, state_dir, server_pid, nodes, started, took_ms}")
 def up(foreground: bool, as_json: bool, **asked: Any) -> None:
     """
     Start a control plane and its agents on this machine, and end when all are ready.
@@ -119,7 +119,7 @@ class _Ended:
 @command("down", "shoal down", "shoal down --grace 5s", "shoal down --keep-jobs")
 @click.option("--grace", metavar="LENGTH", help="Time that running jobs get to end, in place of their own.")
 @click.option("--keep-jobs", is_flag=True, help="Leave what runs; it stops by itself if nobody comes back (on_disconnect).")
-@json_option
+@json_option("{stopped, cancelled, left}")
 def down(grace: str | None, keep_jobs: bool, as_json: bool) -> None:
     """
     Stop what `shoal up` and `shoal join` started here, and say if anything is left.
@@ -154,7 +154,7 @@ def down(grace: str | None, keep_jobs: bool, as_json: bool) -> None:
 @click.option("--name", metavar="NAME", help="The node's name; this host's by default.")
 @click.option("--pretend", metavar="MODEL:COUNT", help="Pretended GPUs in place of real ones.")
 @click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Certificate of the server, PEM.")
-@json_option
+@json_option("{node, url, started}")
 def join(server: str, token: str | None, token_file: str | None, name: str | None, as_json: bool, **asked: Any) -> None:
     """
     Make this machine a node of a Shoal elsewhere, and end when it is registered there.

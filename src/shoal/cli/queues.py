@@ -18,7 +18,7 @@ _NO_LIMIT = "none"
 @click.group(
     "queues", invoke_without_command=True, epilog=epilog("shoal queues", "shoal queues set research --gpu h100=16 --borrow gpu/h100=8")
 )
-@json_option
+@json_option("a list of QueueView")
 @click.pass_context
 def queues(ctx: click.Context, as_json: bool) -> None:
     """List queues as a tree, with what they use of their quota; or set and delete one."""
@@ -51,7 +51,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 @click.option("--order", type=click.Choice(["strict", "best-effort"]), help="strict: nothing passes the head of the queue.")
 @click.option("--closed/--open", default=None, help="A closed queue takes jobs and starts none.")
 @click.option("--default-time", metavar="LENGTH", help="Time limit of jobs that name none.")
-@json_option
+@json_option("the Queue")
 def set_queue(name: str, as_json: bool, **given: Any) -> None:
     """Make a queue, or change what is given of one that is there; the rest stays as it is."""
     from shoal.base.errors import NotFound
@@ -125,7 +125,7 @@ def _limit(flag: str, text: str) -> tuple[str, int | None]:
 @queues.command("delete", epilog=epilog("shoal queues delete old --yes"))
 @click.argument("name", metavar="NAME", shell_complete=complete_queue)
 @yes_option
-@json_option
+@json_option("{queue, deleted}")
 def delete(name: str, yes: bool, as_json: bool) -> None:
     """Delete a queue that has no jobs and no queues under it."""
     session = open_session(as_json)

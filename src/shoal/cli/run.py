@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.base.errors import Invalid
 from shoal.cli.exits import INTERRUPTED
 from shoal.cli.options import command, json_option, queue_option
 from shoal.cli.session import Session, leave, leave_unread, open_session
@@ -40,7 +41,7 @@ FLAG = "command line"
 @click.option("--must-fit", is_flag=True, help="Refuse what today's nodes could never hold.")
 @click.option("--detach", "-d", is_flag=True, help="Do not follow; print the job and end.")
 @click.option("--pty", is_flag=True, help="Give the command a terminal and connect this one to it.")
-@json_option
+@json_option("the Job, ended (or as created, with --detach), in place of its output")
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(must_fit: bool, detach: bool, pty: bool, as_json: bool, **asked: Any) -> None:
     """
@@ -48,15 +49,21 @@ def run(must_fit: bool, detach: bool, pty: bool, as_json: bool, **asked: Any) ->
 
     Ctrl-C cancels the job; a second Ctrl-C leaves it to itself. With several tasks, each line begins with its task's rank.
     """
+    from shoal.cli.outcome import exit_code_of
     from shoal.cli.submitting import create
 
     session = open_session(as_json)
+    if pty and (detach or as_json):
+        raise Invalid("--pty connects this terminal to the job, which goes with neither --detach nor --json")
     job_file = _job_file(asked, interactive=pty)
     job, _ = create(session, job_file, must_fit=must_fit)
-    if detach or as_json:
+    if detach:
         session.row(job, f"job {job.address} ({job.spec.name}) submitted to queue {job.queue}")
-        if detach:
-            return
+        return
+    if as_json:
+        ended = session.api.jobs.wait(job.id)
+        session.row(ended, "")
+        leave(exit_code_of(ended))
     if pty:
         from shoal.cli.terminal import attach
 
@@ -83,8 +90,6 @@ def _plain(value: Any) -> Any:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    from shoal.base.errors import Invalid
-
     name, equals, value = text.partition("=")
     if equals:
         return name, value

@@ -21,7 +21,7 @@ def secret() -> None:
 )
 @click.argument("name", metavar="NAME")
 @click.option("--file", "-f", type=click.File("rb"), metavar="FILE", help="Take the bytes of a file as they are.")
-@json_option
+@json_option("the SecretView")
 def set_secret(name: str, file: IO[bytes] | None, as_json: bool) -> None:
     """
     Set a secret, or a new value for it. Asked for on a terminal, else read from standard input.
@@ -48,7 +48,7 @@ def _value(name: str, file: IO[bytes] | None) -> bytes:
 
 
 @secret.command("list", epilog=epilog("shoal secret list"))
-@json_option
+@json_option("a list of SecretView")
 def list_secrets(as_json: bool) -> None:
     """List the names of the project's secrets."""
     from shoal.render.table import Column, table
@@ -62,7 +62,7 @@ def list_secrets(as_json: bool) -> None:
 @secret.command("rm", epilog=epilog("shoal secret rm HF_TOKEN --yes"))
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @yes_option
-@json_option
+@json_option("a {secret, removed} per line")
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Remove secrets. Jobs that run keep what they have; those that start later fail to."""
     session = open_session(as_json)

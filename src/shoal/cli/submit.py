@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--follow", "-f", is_flag=True, help="Print what the job writes until it ends; then end with its exit code.")
 @click.option("--wait", "-w", "wait_for_end", is_flag=True, help="Wait until all have ended; then end with the highest exit code.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the jobs' numbers.")
-@json_option
+@json_option("a Job per line, as created; with --wait or --follow once more, ended")
 def submit(files: tuple[str, ...], must_fit: bool, dry_run: bool, follow: bool, wait_for_end: bool, **options: object) -> None:
     """
     Submit the jobs of one or more files; `-` is standard input. A file may hold several jobs, separated by `---`.
@@ -68,7 +68,10 @@ def _to_the_end(session: Session, made: list[Job], *, follow: bool) -> int:
     from shoal.cli.outcome import exit_code_of_array
     from shoal.cli.run import follow_to_end
 
-    if follow and len(made) == 1 and not made[0].is_array:
+    if follow and len(made) == 1 and not made[0].is_array and not session.as_json:
         return follow_to_end(session, made[0])
     ended = [session.api.jobs.wait(job.id) for job in made]
+    for job in ended:
+        if session.as_json:
+            session.row(job, "")
     return max(exit_code_of_array(session.api, job) for job in ended)

@@ -39,7 +39,7 @@ NO_EXIT_HEARD = 255
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, metavar="NUMBER", help="Beside which task.")
 @click.option("--tty/--no-tty", "-t/-T", default=None, help="With or without a terminal; by default with one if this is one.")
 @click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Environment variable.")
-@json_option
+@json_option("{exit_code}, after the output")
 def exec_command(job: str, words: tuple[str, ...], rank: int, tty: bool | None, env: tuple[str, ...], as_json: bool) -> None:
     """
     Run a command beside a task of a running job, within its resources, and end with its exit code.

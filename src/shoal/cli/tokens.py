@@ -29,7 +29,7 @@ def token() -> None:
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
 @click.option("--life", metavar="LENGTH", help="How long it holds, for example 90d; until revoked by default.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the token.")
-@json_option
+@json_option("the TokenMade")
 def create(principal: str, quiet: bool, as_json: bool, **ask: Any) -> None:
     """Make a token and print it. It is not shown again: only its hash is kept."""
     from shoal.model.wire import TokenAsk
@@ -45,7 +45,7 @@ def create(principal: str, quiet: bool, as_json: bool, **ask: Any) -> None:
 
 
 @token.command("list", epilog=epilog("shoal token list"))
-@json_option
+@json_option("a list of TokenView")
 def list_tokens(as_json: bool) -> None:
     """List tokens: whose they are and how long they hold, never their text."""
     session = open_session(as_json)
@@ -71,7 +71,7 @@ def _end(token: TokenView, look: Look) -> str:
 
 @token.command("revoke", epilog=epilog("shoal token revoke 3f9a1c"))
 @click.argument("token_ids", metavar="ID...", nargs=-1, required=True)
-@json_option
+@json_option("a {token, revoked} per line")
 def revoke(token_ids: tuple[str, ...], as_json: bool) -> None:
     """Revoke tokens, at once and for good."""
     session = open_session(as_json)

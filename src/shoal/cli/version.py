@@ -8,7 +8,7 @@ from shoal.cli.session import open_session
 
 
 @command("version", "shoal version", "shoal version --json")
-@json_option
+@json_option("{client, server}, the server as Meta or null")
 def version(as_json: bool) -> None:
     """Show the version of this client, and of the server if one answers. Ends with 0 either way."""
     from shoal.base.errors import ShoalError

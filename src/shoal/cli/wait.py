@@ -14,7 +14,7 @@ from shoal.cli.session import leave, open_session
 @command("wait", "shoal wait 12", "shoal wait 12 13 14 --timeout 2h", "shoal submit train.yaml -q | xargs shoal wait")
 @jobs_argument
 @click.option("--timeout", metavar="LENGTH", help="Wait at most so long, for example 30m; then end with 124.")
-@json_option
+@json_option("a Job per line")
 def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
     """
     Wait until jobs have ended, and end with the job's own exit code.

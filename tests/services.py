@@ -26,10 +26,29 @@ def _programs(*names: str) -> Callable[[], bool]:
     return lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in names)
 
 
+def _groups(kind: str) -> Callable[[], bool]:
+    """Whether control groups of a kind can be made here, found out by making some."""
+
+    def there() -> bool:
+        from shoal.agent.supervisor.groups.choose import choose_groups, remove_base
+
+        name = f"shoal-trial-{os.getpid()}"
+        try:
+            choose_groups(name, kind)
+        except OSError:
+            return False
+        remove_base(name)
+        return True
+
+    return there
+
+
 SERVICES = {
     "slurm": Service(
         _programs("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo"), "apt-get install slurmctld slurmd slurm-client munge"
     ),
+    "cgroup1": Service(_groups("cgroup1"), "run as root where a version 1 hierarchy is mounted"),
+    "cgroup2": Service(_groups("cgroup2"), "run as root, or in a control group that was delegated to you"),
     "root": Service(lambda: os.geteuid() == 0, "run as root"),
     "git": Service(_programs("git"), "apt-get install git, in a clone"),
 }

@@ -11,20 +11,17 @@ import pytest
 from supervised import Supervised, boottime_ms, eventually, marked
 
 from shoal.agent.supervisor import wire
-from shoal.agent.supervisor.groups.choose import choose_groups, remove_base
 
-KINDS = ("cgroup2", "cgroup1", "weak")
+KINDS = (
+    pytest.param("cgroup2", marks=pytest.mark.service("cgroup2")),
+    pytest.param("cgroup1", marks=pytest.mark.service("cgroup1")),
+    "weak",
+)
 
 
 @pytest.fixture(params=KINDS)
 def supervised(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervised]:
     name = f"shoal-test-{os.getpid()}-{request.param}"
-    if request.param != "weak":
-        try:
-            choose_groups(name, request.param)
-            remove_base(name)
-        except OSError as error:
-            pytest.skip(str(error))
     under_test = Supervised(tmp_path / "supervisor", name, request.param)
     yield under_test
     under_test.end()
@@ -269,7 +266,7 @@ def test_over_its_memory_a_task_is_killed_and_says_oom(supervised: Supervised) -
     assert 20_000_000 < supervised.exited("b.1.0").memory_bytes_max < 128 << 20
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.service("root")
 def test_a_task_runs_as_its_user_and_sees_what_it_may(supervised: Supervised, tmp_path: Path) -> None:
     """Bound directories are opened with the user's own rights; a set-uid program gives nothing there."""
     tmp_path.chmod(0o755)

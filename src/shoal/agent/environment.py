@@ -70,6 +70,7 @@ def setup_environment(order: Prepare, meeting: Meeting, places: Places, login: L
 
 
 def base_environment(places: Places, login: Login) -> dict[str, str]:
+    """What every program expects: who, where, which programs. Temporary files go where they are removed with the job."""
     return {
         "PATH": DEFAULT_PATH,
         "LANG": "C.UTF-8",

@@ -32,6 +32,8 @@ REWRITE_BYTES = 4 << 20
 
 
 class Phase(StrEnum):
+    """How far a hold is; see module."""
+
     PREPARING = "PREPARING"
     PREPARED = "PREPARED"
     STARTED = "STARTED"
@@ -92,6 +94,8 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class Hold:
+    """One allocation on this node. What stands in its journal is set through `write`; the rest is found again or not needed."""
+
     order: Prepare
     journal: HoldJournal
     phase: Phase = Phase.PREPARING

@@ -23,6 +23,8 @@ LogsOf = tuple[str, int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
+    """What one upload carries of the mail."""
+
     first_seq: int
     reports: tuple[Report, ...]
     logs: tuple[LogChunk, ...]

@@ -122,7 +122,7 @@ def test_what_is_no_archive_is_told(data: bytes, tmp_path: Path) -> None:
     assert refused.value.fatal
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.service("root")
 def test_files_belong_to_the_job_s_user(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         add(archive, "d/f", b"x")

@@ -17,6 +17,8 @@ class DeviceUse:
 
 
 class Probe(Protocol):
+    """The GPUs of one machine. Calls may come from any thread."""
+
     pretended: bool
 
     def devices(self) -> tuple[Device, ...]:

@@ -50,6 +50,8 @@ class Remembered(msgspec.Struct):
 
 
 class Journal:
+    """See module. `remembered` is what an earlier supervisor wrote, kept up with every `write`."""
+
     def __init__(self, path: str) -> None:
         self._path = path
         self.remembered = _read(path)

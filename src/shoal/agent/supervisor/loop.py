@@ -49,6 +49,8 @@ class Peer:
 
 
 class Supervisor:
+    """See module."""
+
     def __init__(self, groups: Groups, journal: Journal, clock: Clock, listener: socket.socket) -> None:
         self._groups = groups
         self._journal = journal

@@ -34,6 +34,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """What is to run, where, as whom, and what it sees."""
+
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str

@@ -44,6 +44,8 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Task:
+    """One process that was asked for by rank; `process` and `output` are gone once it has ended."""
+
     rank: int
     process: subprocess.Popen[bytes] | None
     pid: int
@@ -66,6 +68,8 @@ class Halt:
 
 @dataclass(slots=True)
 class Ward:
+    """One allocation in our care."""
+
     opened: wire.Open
     tasks: dict[int, Task] = field(default_factory=dict)
     halt: Halt | None = None

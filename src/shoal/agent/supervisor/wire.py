@@ -38,6 +38,8 @@ class Bind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
+    """The size of a terminal."""
+
     rows: int = 24
     columns: int = 80
 
@@ -160,6 +162,8 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Greeting(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Who answers, and what it can do on this machine."""
+
     version: int
     pid: int
     isolation: str
@@ -170,6 +174,8 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TaskLook(msgspec.Struct, frozen=True, array_like=True):
+    """A task as it is now, or how it ended. `stopped`: a stop had reached it before that."""
+
     rank: int
     pid: int
     exit_code: int | None = None
@@ -182,6 +188,8 @@ class TaskLook(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AllocationLook(msgspec.Struct, frozen=True, array_like=True):
+    """An allocation as it is now. `why` it stops: asked, lease, shutdown, supervisor-lost."""
+
     allocation: str
     attempt: int
     tasks: tuple[TaskLook, ...]

@@ -68,6 +68,8 @@ class _KernelGroups:
 
 
 class Version2Groups(_KernelGroups):
+    """One write kills a group with all that is below it."""
+
     isolation = "cgroup2"
 
     def alive(self, allocation: str) -> bool:

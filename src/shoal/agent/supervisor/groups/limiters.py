@@ -18,6 +18,8 @@ PIDS_MAX = 65_536
 
 
 class Limiter(Protocol):
+    """Sets limits for an allocation and reads what the kernel counted against them."""
+
     controllers: tuple[str, ...]
 
     def make(self, allocation: str, limits: GroupLimits) -> Doors:
@@ -32,6 +34,8 @@ class Limiter(Protocol):
 
 
 class NoLimiter:
+    """Nothing can be limited here, or is not to be: for reading alone."""
+
     controllers: tuple[str, ...] = ()
 
     def make(self, allocation: str, limits: GroupLimits) -> Doors:  # noqa: ARG002

@@ -33,6 +33,8 @@ class Doors:
 
 
 class Groups(Protocol):
+    """See the package. `base` is where the groups are, `controllers` what can be limited (memory, cpu, pids)."""
+
     isolation: str
     base: str
     controllers: tuple[str, ...]

@@ -20,9 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from serving import ANNA, SYSTEM, Service, spec_of
 from shoal.base.errors import Conflict
-from shoal.control import jobs, nodes
+from shoal.control import jobs, nodes, queues
+from shoal.model.attempt import HOLDING
 from shoal.model.event import JobEnded, RequeueRequested
 from shoal.model.job import CancelMode, Dependency, Job, JobState, OnDisconnect, Retry
+from shoal.model.queue import QueueSpec, Quota
 from shoal.model.values import ArrayList, Duration
 from shoal.model.wire import JobPatch
 from shoal.testing.agents import Faults
@@ -32,6 +34,8 @@ SHRINK = os.environ.get("SHOAL_TEST_SHRINK", "") == "1"
 """Looks for the smallest failing sequence, which takes minutes; without, the first one found is told."""
 NODES = ("n1", "n2", "n3")
 GPUS = 2
+SMALL_GPUS = 3
+"""Quota of the queue `small`, which may not borrow."""
 REASONABLE_MS = 240_000
 """Virtual time in which everything must have ended once the faults have stopped: back-offs, fencing and the queue in front."""
 PICK = st.integers(0, 31)
@@ -54,6 +58,8 @@ class ServiceLives(RuleBasedStateMachine):
         self.expected: dict[str, Expected] = {}
         self.jobs: list[Job] = []
         self.boots = 1
+        spec = QueueSpec(quotas={"gpu": Quota(nominal=SMALL_GPUS * 1_000, borrowing_limit=0)})
+        self.service.settle(queues.set_queue(self.service.plane, SYSTEM, "small", spec))
         for name in NODES:
             self.service.add_node(name, GPUS)
         self.service.run(200)
@@ -64,10 +70,12 @@ class ServiceLives(RuleBasedStateMachine):
         run_ms=st.sampled_from([0, 200, 1_000, 4_000]),
         kind=st.sampled_from(["good", "good", "good", "bad", "again", "long", "broken", "stubborn", "slow"]),
         depends=st.one_of(st.none(), PICK),
-        priority=st.integers(-1, 1),
+        queue=st.sampled_from([None, "small"]),
     )
-    def submit(self, size: tuple[int, int], run_ms: int, kind: str, depends: int | None, priority: int) -> None:
-        fields: dict[str, Any] = {"labels": {}, "on_disconnect": OnDisconnect(stop_after=Duration(4_000)), "priority": priority}
+    def submit(self, size: tuple[int, int], run_ms: int, kind: str, depends: int | None, queue: str | None) -> None:
+        fields: dict[str, Any] = {"labels": {}, "on_disconnect": OnDisconnect(stop_after=Duration(4_000))}
+        if size[0] * size[1] <= SMALL_GPUS:
+            fields["queue"] = queue
         ends = {JobState.SUCCEEDED}
         if kind == "bad":
             fields["labels"], ends = {"exit": "3"}, {JobState.FAILED}
@@ -103,7 +111,7 @@ class ServiceLives(RuleBasedStateMachine):
         self.expected[job.id].cancelled = True
 
     @precondition(lambda self: self.jobs)
-    @rule(pick=PICK, verb=st.sampled_from(["hold", "release", "requeue", "priority", "time"]))
+    @rule(pick=PICK, verb=st.sampled_from(["hold", "release", "requeue", "priority", "time", "queue"]))
     def ask(self, pick: int, verb: str) -> None:
         """What a person may ask of a job at any time; a state that does not allow it is a Conflict and no change."""
         job, plane = self._pick(pick), self.service.plane
@@ -116,6 +124,10 @@ class ServiceLives(RuleBasedStateMachine):
             "priority": partial(jobs.update_job, plane, ANNA, "default", job.id, JobPatch(priority=pick)),
             "time": partial(jobs.update_job, plane, ANNA, "default", job.id, JobPatch(time="100s")),
         }
+        if verb == "queue":
+            small = sum(n.high * (job.spec.gpus.count if job.spec.gpus else 0) for n in (job.spec.nodes,) if n) <= SMALL_GPUS
+            patch = JobPatch(queue="small" if small and pick % 2 else "default")
+            verbs["queue"] = partial(jobs.update_job, plane, ANNA, "default", job.id, patch)
         before = self.service.job(job)
         try:
             self.service.settle(verbs[verb]())
@@ -182,6 +194,8 @@ class ServiceLives(RuleBasedStateMachine):
     def nothing_is_broken(self) -> None:
         if hasattr(self, "service"):
             self.service.check()
+            held = [a for a in self.service.plane.world.allocations.values() if a.state in HOLDING and a.queue == "small"]
+            assert sum(len(a.devices) for a in held) <= SMALL_GPUS, "the queue `small` holds more than its quota"
 
     def teardown(self) -> None:
         if not hasattr(self, "service"):

@@ -82,7 +82,9 @@ class Supervised:
         return self.directory / f"{allocation}-{rank}.log"
 
     def log(self, allocation: str, rank: int = 0) -> str:
-        return self.log_path(allocation, rank).read_text()
+        """What the task has written so far; the file is made with its first byte."""
+        path = self.log_path(allocation, rank)
+        return path.read_text() if path.exists() else ""
 
     def exited(self, allocation: str, rank: int = 0, within_s: float = 10.0) -> wire.Exited:
         def look() -> wire.Exited | None:

@@ -52,7 +52,7 @@ def measure(command: list[str], environment: dict[str, str], runs: int) -> tuple
     cpu_ms, wall_ms = [], []
     for _ in range(runs):
         began = time.monotonic()
-        started = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        started = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, used = os.wait4(started.pid, 0)
         wall_ms.append((time.monotonic() - began) * 1_000)
         cpu_ms.append((used.ru_utime + used.ru_stime) * 1_000)

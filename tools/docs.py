@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from dependency_tree import dependencies_page
 from docs_api import api_page
 from docs_cli import cli_page
 from docs_jobfile import jobfile_page
@@ -22,6 +23,7 @@ from shoal.lifecycle.states import markdown as states_page
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
+    "dependencies.md": dependencies_page,
     "http-api.md": api_page,
     "jobfile.md": jobfile_page,
     "limits.md": limits_page,

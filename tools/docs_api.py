@@ -23,6 +23,7 @@ Printed from `shoal.api.table` by `tools/docs_api.py` (`make docs`); change the 
 - `ETag` and `If-Match` guard what people declare (queues).
 - Lists give `next`, an opaque cursor: `?cursor=`. Pages neither skip nor repeat what is there from the first to the last of them.
 - `GET .../events` as `text/event-stream` resumes by `Last-Event-ID`; logs resume by `after=` in bytes. Both lose and double nothing.
+  [Streams](streams.md) says what each of their messages is.
 - A bad wish about a job that has ended is no error: cancel answers 200 and changes nothing.
 """
 

@@ -106,7 +106,7 @@ def _takes(kind: Any) -> str:
     if kind in TAKES:
         return TAKES[kind]
     if kind in TITLES:
-        return f"see [{TITLES[kind]}](#{TITLES[kind].replace(' ', '-')})"
+        return f"see [{TITLES[kind]}](#{TITLES[kind].replace(' and ', '-')})"
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_takes(one) for one in arguments if one is not type(None))

@@ -131,6 +131,33 @@ def test_down_without_a_server_ends_the_work_on_the_nodes(state: Path) -> None:
     assert processes_of(state) == []
 
 
+def test_jobs_may_be_kept_over_a_restart_of_the_plane(state: Path) -> None:
+    up(state, "--nodes", "1", "--pretend", "h100:1", "--port", "0")
+    assert shoal(state, "run", "-d", "--", "sh", "-c", "sleep 4; echo still here").exit_code == 0
+    until = time.monotonic() + WAIT_S
+    while answer(state, "status", "1")["job"]["state"] != "RUNNING":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    code, out, err = run(state, "down", "--keep-jobs")
+    assert (code, out) == (0, "stopped n1, server\n")
+    assert "kept: the work on node n1" in err
+    assert find_processes(state / "processes") == ()
+    assert up(state)["started"] == ["server", "n1"]
+    assert run(state, "wait", "1")[0] == 0
+    assert shoal(state, "logs", "1").stdout == "still here\n"
+    assert answer(state, "status", "1")["job"]["attempt"] == 1
+
+
+def test_what_runs_is_not_changed_and_that_is_told(state: Path) -> None:
+    up(state, "--nodes", "2", "--pretend", "h100:1", "--port", "0")
+    code, _, err = run(state, "up", "--nodes", "1", "--pretend", "a100:4")
+    assert code == 0
+    assert "node n1 runs with h100:1; `shoal down` first to change that" in err
+    assert "node n2 runs, too" in err
+    assert run(state, "down")[0] == 0
+    assert up(state)["nodes"] == ["n1", "n2"]
+
+
 def test_foreground_stays_until_it_is_told_and_takes_all_down(state: Path) -> None:
     process = start(state, "up", "--nodes", "1", "--pretend", "h100:1", "--port", "0", "--foreground")
     assert process.stderr is not None

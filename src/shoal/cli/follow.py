@@ -77,6 +77,7 @@ class Follower:
         self._rank = rank
         self._readers: dict[tuple[int, int], threading.Thread] = {}
         self._errors: list[ShoalError] = []
+        self._told = False
 
     def to_end(self) -> Job:
         """The job, ended, after everything that it wrote has been printed. Raises BrokenPipeError when nobody reads any more."""
@@ -96,14 +97,26 @@ class Follower:
         return job
 
     def _read_new_tasks(self) -> None:
+        busy = sum(reader.is_alive() for reader in self._readers.values())
         for task in self._api.logs.tasks(self._ref):
             place = (task.attempt, task.rank)
             wanted = self._rank is None or task.rank == self._rank
-            if not wanted or place in self._readers or len(self._readers) >= FOLLOWED_TASKS_MAX:
+            if not wanted or place in self._readers:
                 continue
+            if busy >= FOLLOWED_TASKS_MAX:
+                self._tell_of_more()
+                return
+            busy += 1
             reader = threading.Thread(target=self._read, args=place, name=f"log {place}", daemon=True)
             self._readers[place] = reader
             reader.start()
+
+    def _tell_of_more(self) -> None:
+        if not self._told:
+            sys.stderr.write(
+                f"the job has more tasks than the {FOLLOWED_TASKS_MAX} that are followed at once; `shoal logs -f JOB/TASK` follows one\n"
+            )
+        self._told = True
 
     def _read(self, attempt: int, rank: int) -> None:
         try:

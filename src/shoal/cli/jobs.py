@@ -106,7 +106,7 @@ def _watch(session: Session, query: Filters, limit: int) -> None:
             page = _page(session, query, limit)
             if session.look.width and not session.as_json:
                 session.out("\x1b[H\x1b[2J" + session.look.clock(session.now_ms))
-            session.show(page, partial(_lines, page))
+            session.show(page, lambda look, page=page: _lines(page, look) or ["no such jobs"])  # type: ignore[misc]
             time.sleep(WATCH_EVERY_S)
     except KeyboardInterrupt:
         return

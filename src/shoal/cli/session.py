@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from shoal.base.errors import Fault, Invalid, ShoalError, Unavailable
+from shoal.base.errors import Fault, Invalid, ShoalError, Unauthenticated, Unavailable
 from shoal.cli.exits import code_of
 from shoal.render.look import Look
 
@@ -100,13 +100,15 @@ class Session:
 
     @cached_property
     def api(self) -> Api:
-        """The server. Raises Unavailable where there is no token for it, which on a fresh machine means that none was started."""
-        from shoal.client.settings import need_token
-
+        """The server. Raises Unavailable where none was ever started, Unauthenticated where there is no token for it."""
         settings = self.settings
         if not settings.token and settings.source == "the default":
             raise Unavailable(f"no Shoal answers at {settings.url}; start one with `shoal up`")
-        return need_token(settings).api()
+        if not settings.token:
+            raise Unauthenticated(
+                f"no token for {settings.url} (from {settings.source}): set $SHOAL_TOKEN; an admin makes one with `shoal token create`"
+            )
+        return settings.api()
 
     # --- printing ---------------------------------------------------------------------------------------------------------
     def show(self, value: Any, lines: Callable[[Look], Iterable[str]]) -> None:

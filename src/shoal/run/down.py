@@ -51,7 +51,7 @@ def bring_down(state_dir: Path, tell: Tell, *, keep_jobs: bool = False, grace: s
         processes = find_processes(place.processes)
         agents = [process for process in processes if process.name != SERVER]
         server = find_process(place.processes, SERVER)
-        if server is not None and not keep_jobs:
+        if server is not None and place.url.exists() and not keep_jobs:
             cancelled = _cancel_jobs(place, grace, tell)
         left = [process.name for process in agents if not stop_process(place.processes, process, AGENT_GRACE_S)]
         for folder in _node_folders(place):

@@ -127,7 +127,7 @@ def bring_up(state_dir: Path, asked: Asked, tell: Tell) -> Brought:
     place = Place(state_dir)
     with place.locked():
         before = place.remembered()
-        wanted = _wanted(before, asked)
+        wanted = _as_running(place, before, _wanted(before, asked), tell)
         server = find_process(place.processes, SERVER)
         started: list[Process] = []
         if server is None:
@@ -193,6 +193,24 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
         port=before.port if asked.port is None else asked.port,
         server_options=asked.server_options or before.server_options,
     )
+
+
+def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell) -> Remembered:
+    """`wanted`, but with the nodes that run as they run: `up` starts what is missing and changes nothing that is there."""
+    known = {node.name: node for node in before.nodes}
+    nodes = []
+    for node in wanted.nodes:
+        running = known.get(node.name)
+        if running is not None and running.pretend != node.pretend and find_process(place.processes, f"agent-{node.name}") is not None:
+            tell(f"node {node.name} runs with {running.pretend or 'its real GPUs'}; `shoal down` first to change that")
+            node = running
+        nodes.append(node)
+    names = {node.name for node in nodes}
+    for name in known.keys() - names:
+        if find_process(place.processes, f"agent-{name}") is not None:
+            tell(f"node {name} runs, too; `shoal down` stops it")
+            nodes.append(known[name])
+    return msgspec.structs.replace(wanted, nodes=tuple(nodes))
 
 
 def url_of(wanted: Remembered) -> str:

@@ -110,8 +110,8 @@ def test_the_ladder_lets_a_task_end_by_itself(supervised: Supervised) -> None:
 
 def test_the_signal_reaches_the_child_of_a_shell(supervised: Supervised) -> None:
     """A shell dies of TERM at once; the training it started must still have its grace."""
-    saves = "lambda *_: (time.sleep(0.3), print('saved', flush=True), sys.exit(0))"
-    child = f"import signal, sys, time; signal.signal(15, {saves}); print('ready', flush=True); time.sleep(60)"
+    saves = r"lambda *_: (time.sleep(0.3), os.write(1, b'saved\n'), os._exit(0))"
+    child = rf"import os, signal, time; signal.signal(15, {saves}); os.write(1, b'ready\n'); time.sleep(60)"
     supervised.run("a.1.0", f'python3 -c "{child}"; echo never')
     eventually(lambda: "ready" in supervised.log("a.1.0"))
     supervised.link.give(wire.Stop("a.1.0", grace_ms=10_000))

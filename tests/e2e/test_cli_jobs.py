@@ -280,8 +280,23 @@ def test_logs_of_tasks_by_tail_offset_and_attempt(state: Path) -> None:
     assert "has written nothing in attempt 4" in shoal(state, "logs", job, "--attempt", "4").stderr
     record = json.loads(shoal(state, "logs", f"{job}/1", "--json").stdout)
     assert record == {"task": 1, "attempt": 1, "offset": 0, "text": "1 line 1\n1 line 2\n1 line 3\nend"}
+    for last, want in (("1", "end"), ("4", "0 line 1\n0 line 2\n0 line 3\nend"), ("99", "0 line 1\n0 line 2\n0 line 3\nend"), ("0", "")):
+        assert shoal(state, "logs", f"{job}/0", "--tail", last).stdout == want
+        assert start(state, "logs", "-f", f"{job}/0", "--tail", last).communicate(timeout=WAIT_S)[0] == want
+    refused = shoal(state, "logs", "-f", job, "--json")
+    assert refused.exit_code == 2
+    assert f"name it, for example {job}/0" in refused.stderr
     followed = start(state, "logs", "-f", f"{job}/1")
     assert followed.communicate(timeout=WAIT_S)[0] == "1 line 1\n1 line 2\n1 line 3\nend"
+
+
+def test_the_tail_of_a_long_log_is_found_from_its_end(state: Path) -> None:
+    job = number(state, "--", "sh", "-c", "seq 1 60000")
+    assert start(state, "wait", job).wait(WAIT_S) == 0
+    assert shoal(state, "logs", job, "--tail", "3").stdout == "59998\n59999\n60000\n"
+    assert shoal(state, "logs", job, "--tail", "50000").stdout.startswith("10001\n10002\n")
+    assert len(shoal(state, "logs", job).stdout.splitlines()) == 60_000
+    assert len(shoal(state, "logs", "-f", job).stdout.splitlines()) == 60_000
 
 
 def test_a_follower_whose_reader_goes_ends_quietly(state: Path) -> None:

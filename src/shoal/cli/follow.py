@@ -16,8 +16,13 @@ from shoal.base.limits import FOLLOWED_TASKS_MAX
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.client.api import Api
+    from shoal.model.wire import TaskLog
     from shoal.render.look import Look
+
+    Begin = Callable[[TaskLog], int]
 
 LOOK_EVERY_S = 0.25
 LOOK_WAITING_EVERY_S = 0.5
@@ -68,13 +73,17 @@ class Printer:
 
 
 class Follower:
-    """Follows one job. `to_end` may be left by Ctrl-C and called again; what was printed is not printed twice."""
+    """
+    Follows one job. `to_end` may be left by Ctrl-C and called again; what was printed is not printed twice. `begin` says from which byte
+    on a task that is there already is printed.
+    """
 
-    def __init__(self, api: Api, ref: str, printer: Printer, *, rank: int | None = None) -> None:
+    def __init__(self, api: Api, ref: str, printer: Printer, *, rank: int | None = None, begin: Begin | None = None) -> None:
         self._api = api
         self._ref = ref
         self._printer = printer
         self._rank = rank
+        self._begin = begin
         self._readers: dict[tuple[int, int], threading.Thread] = {}
         self._errors: list[ShoalError] = []
         self._told = False
@@ -85,6 +94,7 @@ class Follower:
         while True:
             job = self._api.jobs.wait(self._ref, timeout_s=pause_s)
             self._read_new_tasks()
+            self._begin = None  # Tasks that come later are read from their start.
             if self._printer.broken:
                 raise BrokenPipeError
             if job.state in ENDED:
@@ -107,7 +117,8 @@ class Follower:
                 self._tell_of_more()
                 return
             busy += 1
-            reader = threading.Thread(target=self._read, args=place, name=f"log {place}", daemon=True)
+            after = self._begin(task) if self._begin is not None else 0
+            reader = threading.Thread(target=self._read, args=(*place, after), name=f"log {place}", daemon=True)
             self._readers[place] = reader
             reader.start()
 
@@ -118,9 +129,9 @@ class Follower:
             )
         self._told = True
 
-    def _read(self, attempt: int, rank: int) -> None:
+    def _read(self, attempt: int, rank: int, after: int) -> None:
         try:
-            for piece in self._api.logs.follow(self._ref, rank, attempt=attempt):
+            for piece in self._api.logs.follow(self._ref, rank, attempt=attempt, after=after):
                 self._printer.print(rank, piece.data)
                 if self._printer.broken:
                     return
@@ -140,7 +151,7 @@ def has_one_task(spec: JobSpec) -> bool:
     return not spec.groups and nodes == 1 and tasks == 1
 
 
-def follow_job(api: Api, job: Job, look: Look, *, rank: int | None = None) -> Follower:
+def follow_job(api: Api, job: Job, look: Look, *, rank: int | None = None, begin: Begin | None = None) -> Follower:
     """A follower that prints to standard output."""
     printer = Printer(sys.stdout.buffer, look, marked=rank is None and not has_one_task(job.spec))
-    return Follower(api, job.id, printer, rank=rank)
+    return Follower(api, job.id, printer, rank=rank, begin=begin)

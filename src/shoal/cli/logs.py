@@ -11,8 +11,11 @@ from shoal.cli.options import command, complete_job, json_option
 from shoal.cli.session import Session, leave_unread, open_session
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from shoal.cli.follow import Printer
     from shoal.client.api import Api
+    from shoal.client.logs import Piece
     from shoal.model.job import Job
     from shoal.model.wire import TaskLog
 
@@ -35,11 +38,11 @@ def logs(task: str, follow: bool, attempt: int | None, tail: int | None, since_o
     """
     session = open_session(as_json)
     ref, rank = _split(task)
-    if follow and attempt is None and tail is None and not since_offset and not as_json:
-        _follow(session, ref, rank)
-        return
-    reading = _Reading(session, ref, rank, marked=False)
-    reading.print_all(attempt, tail, since_offset, follow=follow)
+    reading = _Reading(session, ref, rank, tail, since_offset)
+    if follow and attempt is None and not as_json:
+        _follow(session, reading)
+    else:
+        reading.print_all(attempt, follow=follow)
 
 
 def _split(text: str) -> tuple[str, int | None]:
@@ -51,15 +54,15 @@ def _split(text: str) -> tuple[str, int | None]:
     return ref, int(rank) if slash else None
 
 
-def _follow(session: Session, ref: str, rank: int | None) -> None:
+def _follow(session: Session, reading: _Reading) -> None:
     from shoal.base.errors import Invalid
     from shoal.cli.follow import follow_job
 
-    job = session.api.jobs.get(ref).job
+    job = session.api.jobs.get(reading.ref).job
     if job.is_array:
         raise Invalid(f"job {job.address} is an array; follow an element, for example {_first_element(job)}")
     try:
-        follow_job(session.api, job, session.look, rank=rank).to_end()
+        follow_job(session.api, job, session.look, rank=reading.rank, begin=reading.start_of).to_end()
     except BrokenPipeError:
         leave_unread()
 
@@ -72,35 +75,48 @@ def _first_element(job: Job) -> str:
 class _Reading:
     """Prints what is there, task by task."""
 
-    def __init__(self, session: Session, ref: str, rank: int | None, *, marked: bool) -> None:
+    def __init__(self, session: Session, ref: str, rank: int | None, tail: int | None, since: int) -> None:
+        self.ref = ref
+        self.rank = rank
         self._session = session
         self._api: Api = session.api
-        self._ref = ref
-        self._rank = rank
-        self._marked = marked
+        self._tail = tail
+        self._since = since
 
-    def print_all(self, attempt: int | None, tail: int | None, since: int, *, follow: bool) -> None:
+    def print_all(self, attempt: int | None, *, follow: bool) -> None:
+        from shoal.base.errors import Invalid
+        from shoal.cli.follow import Printer
+
         tasks = self._tasks(attempt)
-        self._marked = len(tasks) > 1
-        if not tasks:
+        if follow and len(tasks) > 1:
+            raise Invalid(f"with --json or --attempt, -f follows one task: name it, for example {self.ref}/0")
+        printer = Printer(sys.stdout.buffer, self._session.look, marked=len(tasks) > 1)
+        if follow:
+            rank = tasks[0].rank if tasks else self.rank or 0
+            self._emit_all(
+                printer, rank, self._api.logs.follow(self.ref, rank, attempt=attempt, after=self.start_of(tasks[0]) if tasks else 0)
+            )
+        elif not tasks:
             self._session.note(self._nothing(attempt))
-        for task in tasks:
-            start = max(since, self._tail_start(task, tail)) if tail is not None else since
-            self._print(task, start, follow=follow and len(tasks) == 1)
+        else:
+            for task in tasks:
+                self._emit_all(printer, task.rank, self._pieces(task))
+
+    def start_of(self, task: TaskLog) -> int:
+        """The byte from which on a task is printed."""
+        return self._since if self._tail is None else max(self._since, self._tail_start(task, self._tail))
 
     def _tasks(self, attempt: int | None) -> list[TaskLog]:
         """The tasks of the wanted attempt, by rank."""
-        tasks = self._api.logs.tasks(self._ref)
+        tasks = self._api.logs.tasks(self.ref)
         wanted = attempt if attempt is not None else max((task.attempt for task in tasks), default=0)
-        return sorted(
-            (task for task in tasks if task.attempt == wanted and (self._rank is None or task.rank == self._rank)),
-            key=lambda task: task.rank,
-        )
+        found = [task for task in tasks if task.attempt == wanted and (self.rank is None or task.rank == self.rank)]
+        return sorted(found, key=lambda task: task.rank)
 
     def _nothing(self, attempt: int | None) -> str:
-        job = self._api.jobs.get(self._ref).job
+        job = self._api.jobs.get(self.ref).job
         of_attempt = f" in attempt {attempt}" if attempt is not None else ""
-        of_task = f"task {self._rank} of " if self._rank is not None else ""
+        of_task = f"task {self.rank} of " if self.rank is not None else ""
         if job.is_array:
             return f"job {job.address} is an array; its elements have the output, for example {_first_element(job)}"
         return f"{of_task}job {job.address} ({job.state}) has written nothing{of_attempt}"
@@ -108,51 +124,37 @@ class _Reading:
     def _tail_start(self, task: TaskLog, lines: int) -> int:
         """Where the last `lines` lines of a task begin."""
         reach = TAIL_BYTES_FIRST
-        while True:
+        while lines:
             start = max(0, task.bytes - reach)
-            data = self._read_range(task, start, task.bytes)
-            body = data[:-1] if data.endswith(b"\n") else data
-            breaks = [at for at, byte in enumerate(body) if byte == 0x0A]
-            if lines == 0:
-                return task.bytes
-            if len(breaks) >= lines:
-                return start + breaks[-lines] + 1
-            if start == 0:
-                return 0
-            reach *= 4
-
-    def _read_range(self, task: TaskLog, start: int, end: int) -> bytes:
-        data = b""
-        while start + len(data) < end:
-            piece = self._api.logs.read(self._ref, task.rank, attempt=task.attempt, after=start + len(data), limit=READ_BYTES)
-            if not piece.data:
-                break
-            data += piece.data
-        return data
-
-    def _print(self, task: TaskLog, start: int, *, follow: bool) -> None:
-        from shoal.cli.follow import Printer
-
-        printer = Printer(sys.stdout.buffer, self._session.look, marked=self._marked)
-        offset = start
-        while not follow and not printer.broken:
-            piece = self._api.logs.read(self._ref, task.rank, attempt=task.attempt, after=offset, limit=READ_BYTES)
-            if not piece.data:
-                break
-            self._emit(printer, task, offset, piece.data)
-            offset += len(piece.data)
-        if follow:
-            for piece in self._api.logs.follow(self._ref, task.rank, attempt=task.attempt, after=offset):
-                self._emit(printer, task, piece.offset, piece.data)
-                if printer.broken:
+            data = b"".join(piece.data for piece in self._pieces(task, start))
+            body = data.removesuffix(b"\n")
+            at = len(body)
+            for _ in range(lines):
+                at = body.rfind(b"\n", 0, at)
+                if at < 0:
                     break
-        printer.end(task.rank)
-        if printer.broken:
-            leave_unread()
+            if at >= 0 or start == 0:
+                return start + at + 1
+            reach *= 4
+        return task.bytes
 
-    def _emit(self, printer: Printer, task: TaskLog, offset: int, data: bytes) -> None:
-        if self._session.as_json:
-            text = data.decode("utf-8", "replace")
-            self._session.row({"task": task.rank, "attempt": task.attempt, "offset": offset, "text": text}, "")
-        else:
-            printer.print(task.rank, data)
+    def _pieces(self, task: TaskLog, start: int | None = None) -> Iterator[Piece]:
+        """What the task has written so far, from `start` on, or from where it is to be printed."""
+        offset = self.start_of(task) if start is None else start
+        while True:
+            piece = self._api.logs.read(self.ref, task.rank, attempt=task.attempt, after=offset, limit=READ_BYTES)
+            if not piece.data:
+                return
+            yield piece
+            offset += len(piece.data)
+
+    def _emit_all(self, printer: Printer, rank: int, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if self._session.as_json:
+                text = piece.data.decode("utf-8", "replace")
+                self._session.row({"task": rank, "attempt": piece.attempt, "offset": piece.offset, "text": text}, "")
+            else:
+                printer.print(rank, piece.data)
+            if printer.broken:
+                leave_unread()
+        printer.end(rank)

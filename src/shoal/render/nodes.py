@@ -28,7 +28,7 @@ def node_grid(views: Sequence[NodeView], look: Look) -> list[str]:
         return []
     name = max(width_of(clean(view.node.id)) for view in views)
     state = max(len(str(view.node.state)) for view in views)
-    box = max([1, *(width_of(_mark(device)) for view in views for device in view.devices)])
+    box = max([2, *(width_of(_mark(device)) for view in views for device in view.devices)])
     lines: list[str] = []
     for view in views:
         lead = f"{clean(view.node.id):<{name}}  {look.paint(f'{view.node.state!s:<{state}}', _NODE_COLOURS[view.node.state])}  "

@@ -31,13 +31,13 @@ class LogFile:
         self._splices = True
 
     def write(self, data: bytes) -> None:
-        """Appends what still fits; says once when it does not."""
+        """Appends what still fits; says once when not all does."""
         if self._cut:
             return
-        if self._size + len(data) > self._most:
-            self.cut(f"output is cut at {self._most} bytes, the most that is kept of one task")
-            return
-        self._put(data)
+        room = self._most - self._size
+        self._put(data[:room])
+        if len(data) > room:
+            self._cut_full()
 
     def take_from(self, pipe: int) -> bool | None:
         """Moves bytes from a pipe: True if there were some, False at its end, None when it is empty for now."""
@@ -56,8 +56,11 @@ class LogFile:
             raise
         self._size += moved
         if self._size >= self._most:
-            self.cut(f"output is cut at {self._most} bytes, the most that is kept of one task")
+            self._cut_full()
         return moved > 0
+
+    def _cut_full(self) -> None:
+        self.cut(f"output is cut at {self._most} bytes, the most that is kept of one task")
 
     def _take_first(self, pipe: int) -> bool:
         """Read, not spliced: the end of a pipe that brought nothing must make no file."""

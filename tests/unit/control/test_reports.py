@@ -9,7 +9,7 @@ import pytest
 from serving import ANNA, SYSTEM, Service, facts_of, spec_of
 from shoal.base import limits
 from shoal.base.errors import Conflict, Forbidden, NotFound, TooLarge
-from shoal.control import nodes, secrets
+from shoal.control import jobs, nodes, secrets
 from shoal.control.access import Caller
 from shoal.model.attempt import AllocationState
 from shoal.model.command import Prepare, Stop
@@ -247,3 +247,62 @@ def test_secrets_open_for_the_node_that_holds_the_allocation_alone(service: Serv
     service.run_until_ended(job)
     with pytest.raises(NotFound):
         secrets.open_for_allocation(service.plane, N1, allocation.id)
+
+
+def test_two_members_that_end_at_the_same_moment_end_their_gang(service: Service) -> None:
+    """
+    1. Both members of a gang have done their work; each node uploads its last words.
+    2. The second upload comes while the first one's write is on its way.
+    3. Judged without each other, each would see the other still holding its devices, and the gang would never end.
+    """
+    for name in ("n1", "n2"):
+        service.fleet.crash(name)
+    job = service.submit(spec_of(nodes=2))
+    service.round()
+    for node, phase in (("n1", 0), ("n2", 0), ("n1", 1), ("n2", 1)):
+        (mine,) = [a for a in service.plane.world.allocations_of(job.id) if a.node == node]
+        rank = mine.tasks[0].rank
+        prepared, started, _, _ = life_of(mine.id)
+        upload(service, (prepared, started)[phase], node=node, first_seq=phase)
+        assert rank in (0, 1)
+    assert service.job(job).state is JobState.RUNNING
+    asked = []
+    for node in ("n1", "n2"):
+        (mine,) = [a for a in service.plane.world.allocations_of(job.id) if a.node == node]
+        ids = {"allocation": mine.id, "attempt": 1}
+        last = (TaskExited(**ids, rank=mine.tasks[0].rank, exit_code=0), AllocationReleased(**ids))
+        body = Upload(epoch=1, boot_id="boot-1", first_seq=2, reports=last)
+        asked.append(nodes.record_upload(service.plane, Caller(principal=f"node/{node}", role="node"), body))
+    for future in asked:
+        assert service.settle(future).recorded == 4
+    assert service.job(job).state is JobState.SUCCEEDED
+    service.check()
+
+
+def test_what_ran_unseen_before_a_reboot_does_not_run_again_as_the_same_attempt(service: Service) -> None:
+    """The node obeyed its Prepare, lost every reply, and rebooted: its order is still in the outbox."""
+    service.settle(nodes.drain_node(service.plane, SYSTEM, "n2"))
+    job = service.submit(spec_of())
+    service.wire.faults.lose_reply = 100
+    service.round()
+    machine = service.fleet.machines["n1"]
+    machine.obey(nodes.poll_commands(service.plane, N1, 0).rows[0].body, service.clock.now_ms())
+    machine.advance(service.clock.now_ms())
+    assert machine.ran == [(job.id, 1)]
+    service.fleet.reboot("n1", "boot-2")
+    service.wire.faults.lose_reply = 0
+    service.run_until_ended(job)
+    assert service.fleet.machines["n1"].ran == [(job.id, 1), (job.id, 2)]
+
+
+def test_the_live_picture_keeps_no_members_of_attempts_that_are_over(service: Service) -> None:
+    job = service.submit(spec_of(run_ms=60_000))
+    service.run(300)
+    for _ in range(3):
+        service.settle(jobs.requeue_job(service.plane, ANNA, "default", job.id))
+        service.run(500)
+    assert [a.attempt for a in service.plane.world.allocations_of(job.id)] == [4]
+    service.cancel(job, CancelMode.FORCE)
+    service.run_until_ended(job)
+    assert not service.plane.world.allocations
+    assert not service.plane.world.attempts

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from serving import ANNA, SYSTEM, Service, spec_of
+from serving import ANNA, SYSTEM, Service, facts_of, spec_of
 from shoal.base.errors import InvariantViolated, Unauthenticated, Unavailable
-from shoal.control import jobs, nodes
+from shoal.control import jobs, nodes, queues
 from shoal.control.access import authenticate
 from shoal.control.steps import Progress
 from shoal.control.steps.base import AFTER_FAILURE_MS, IDLE_MS_MAX, await_all, step_through
 from shoal.model.event import PrepareLate
 from shoal.model.job import JobState
+from shoal.model.plan import Place, PlacedMember
+from shoal.model.queue import QueueSpec, Quota
 from shoal.model.reason import ReasonCode
+from shoal.model.values import Duration
 from shoal.model.wire import JobPatch, Join
 
 
@@ -125,8 +129,6 @@ def test_a_start_that_is_late_is_given_up_and_the_node_avoided(service: Service)
 
 
 def test_a_time_limit_that_is_raised_in_time_counts_and_one_that_is_lowered_too(service: Service) -> None:
-    from shoal.model.values import Duration
-
     longer = service.submit(spec_of(run_ms=3_000, time=Duration(2_000)))
     shorter = service.submit(spec_of(run_ms=3_000, time=Duration(60_000)))
     service.run(1_000)
@@ -147,8 +149,6 @@ def test_a_wall_clock_that_jumps_loses_no_node(service: Service) -> None:
 
 
 def test_a_removed_nodes_token_holds_no_longer(service: Service) -> None:
-    from serving import facts_of
-
     joined = service.settle(nodes.join_node(service.plane, SYSTEM, Join(name="n9", facts=facts_of("n9"))))
     assert authenticate(service.plane, joined.token).node == "n9"
     service.settle(nodes.remove_node(service.plane, SYSTEM, "n9"))
@@ -157,7 +157,33 @@ def test_a_removed_nodes_token_holds_no_longer(service: Service) -> None:
 
 
 def test_a_wait_for_writes_that_nobody_does_is_an_error_and_no_hang() -> None:
-    from concurrent.futures import Future
-
     with pytest.raises(Unavailable):
         await_all([Future()], lambda: 0)
+
+
+def test_a_job_that_moves_to_another_queue_while_its_start_is_on_the_way_is_not_started_past_that_queues_quota(service: Service) -> None:
+    """
+    1. A job is queued where there is room. Its owner raises its priority; the write is on its way.
+    2. They move it to a queue without quota; that waits in the job's lane.
+    3. The cycle, which has seen neither, starts the job: that waits behind both.
+    """
+    spec = QueueSpec(quotas={"gpu": Quota(nominal=0, borrowing_limit=0)})
+    service.settle(queues.set_queue(service.plane, SYSTEM, "empty", spec))
+    job = service.submit(spec_of())
+    for patch in (JobPatch(priority=1), JobPatch(queue="empty")):
+        jobs.update_job(service.plane, ANNA, "default", job.id, patch)
+    assert service.plane.schedule.step(service.clock.now_ms()).did == 1
+    service.run(300, each=service.check)
+    after = service.job(job)
+    assert (after.queue, after.state, after.attempt) == ("empty", JobState.QUEUED, 0)
+
+
+def test_a_node_drained_since_the_plan_was_made_gets_no_work(service: Service) -> None:
+    job = service.job(service.submit(spec_of()))
+    picture = service.plane.world.picture(job.id)
+    assert picture is not None
+    place = Place(job=job.id, members=(PlacedMember(node="n1", devices=("GPU-n1-0",)),), gpu_model="h100")
+    step, now_ms = service.plane.schedule, service.clock.now_ms()
+    assert not step._judge(place, picture.job, now_ms, picture).empty
+    service.settle(nodes.drain_node(service.plane, SYSTEM, "n1"))
+    assert step._judge(place, picture.job, now_ms, picture).empty

@@ -16,6 +16,8 @@ WORKDIR_BYTES_MAX: Final = 2 << 30
 WORKDIR_FILES_MAX: Final = 100_000
 REQUEST_BYTES_MAX: Final = 4 << 20
 """A JSON request: a batch of a thousand jobs of 4 KiB."""
+REQUEST_HEAD_BYTES_MAX: Final = 64 << 10
+"""Request line and headers; a token, a cursor and what proxies add need 4 KiB."""
 NAME_CHARS_MAX: Final = 128
 ENV_VARS_MAX: Final = 1_000
 ENV_VALUE_BYTES_MAX: Final = 64 << 10
@@ -61,6 +63,19 @@ HOSTS_PER_DOMAIN_MAX: Final = 131_072
 QUEUE_DEPTH_MAX: Final = 16
 """Depth of the quota tree."""
 HOLDERS_SHOWN_MAX: Final = 8
+"""Holders, blockers, nodes and jobs ahead that a reason names: more do not fit a line."""
+SHAPES_KEPT_MAX: Final = 65_536
+"""Distinct asks remembered in normalised form: more than the shapes of a large installation, about 50 MiB when full."""
+NEEDS_TABLED_MAX: Final = 2_048
+"""Member asks for which the board keeps a row of "fits here" flags: 20 MiB at 10,000 nodes. More are worked out when asked for."""
+ROWS_TOUCHED_MAX: Final = 65_536
+"""Moves of nodes' room that tables may lag behind before they are worked out from the start."""
+DEVICE_CHOICES_MAX: Final = 65_536
+"""Answers to "which of these free GPUs" remembered per build of node; an eight-GPU build has 2,048."""
+DOMAINS_TRIED_MAX: Final = 64
+"""Topology domains in which a gang of several groups is tried; those with least room that is still enough come first."""
+BLOCKING_NODES_MAX: Final = 256
+"""Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 
 # --- store and API -------------------------------------------------------------------------------------------------------
 COMMIT_GROUP_MAX: Final = 256

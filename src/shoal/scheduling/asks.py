@@ -15,11 +15,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from shoal.base import limits
 from shoal.model.job import GpuAsk, Job, JobSpec, Resources
 from shoal.scheduling.policy import CPU_MILLI_WITH_GPUS, CPU_MILLI_WITHOUT_GPUS
-
-_SHAPES_REMEMBERED = 65_536
-"""Distinct asks kept in memory: more than the shapes of a large installation, about 50 MiB when full."""
 
 
 class MemberAsk(NamedTuple):
@@ -112,7 +110,7 @@ def _asked(spec: Resources) -> Asked:
     )
 
 
-@lru_cache(maxsize=_SHAPES_REMEMBERED)
+@lru_cache(maxsize=limits.SHAPES_KEPT_MAX)
 def _shape(
     whole: Asked,
     groups: tuple[tuple[str, Asked], ...],

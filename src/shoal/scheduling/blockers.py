@@ -19,9 +19,6 @@ from shoal.scheduling.board import Board
 from shoal.scheduling.rooms import Need
 from shoal.scheduling.shortfall import Shortfall, nodes_text
 
-_NODES_LOOKED_AT = 256
-"""Nodes that are searched for the least to free; on a large full fleet all are much alike, and each costs some microseconds."""
-
 
 def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None) -> tuple[Holder, ...]:
     """By project and queue, who holds GPUs of `model` (None: anything), in `queues` only where given; the largest first."""
@@ -51,7 +48,7 @@ def tree_of(board: Board, queue: str) -> frozenset[str]:
 def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(nodes, jobs by address): if these jobs ended, these nodes could take the members that are missing. Empty if no jobs would do."""
     need = shortfall.part.need
-    looked_at = _rows_if_empty(board, need)[: max(_NODES_LOOKED_AT, 2 * shortfall.missing)]
+    looked_at = _rows_if_empty(board, need)[: max(limits.BLOCKING_NODES_MAX, 2 * shortfall.missing)]
     candidates = [(len(jobs), row, jobs) for row in looked_at if (jobs := _in_the_way_on(board, row, need))]
     candidates.sort(key=lambda item: (sum(len(held.devices) for held in item[2]), item[0], item[1]))
     chosen = candidates[: shortfall.missing]

@@ -24,9 +24,6 @@ Ints = NDArray[np.int64]
 Masks = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-_TOUCHED_KEPT = 65_536
-"""Rows remembered in `touched` before readers are told to start afresh (`epoch`)."""
-
 
 class Holding(NamedTuple):
     """What one allocation or claim keeps on a node."""
@@ -235,7 +232,7 @@ class Columns:
 
     def touch(self, row: int) -> None:
         self.touched.append(row)
-        if len(self.touched) > _TOUCHED_KEPT:
+        if len(self.touched) > limits.ROWS_TOUCHED_MAX:
             self._start_afresh()
 
     # --- for the ledger ----------------------------------------------------------------------------------------------------

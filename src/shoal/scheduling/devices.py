@@ -12,9 +12,6 @@ from typing import NamedTuple
 from shoal.base import limits
 from shoal.model.node import NodeFacts
 
-_CHOICES_KEPT = 65_536
-"""Remembered answers per layout; a build of many more devices than eight could otherwise fill memory."""
-
 
 class DevicePlace(NamedTuple):
     """What placement knows of one device."""
@@ -62,7 +59,7 @@ class Layout:
         key = (free, count)
         chosen = self._chosen.get(key)
         if chosen is None:
-            if len(self._chosen) >= _CHOICES_KEPT:
+            if len(self._chosen) >= limits.DEVICE_CHOICES_MAX:
                 self._chosen.clear()
             chosen = self._chosen[key] = _nearest(self.nests, 0, free, count)
         return chosen

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.base import limits
 from shoal.scheduling.asks import Shape
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import Rows, Wish, choose_rows, domains_with_room, gather, label_of, wish_of
@@ -25,9 +26,6 @@ from shoal.scheduling.pending import ShapeState
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree
 from shoal.scheduling.rooms import Need
-
-_DOMAINS_TRIED_MAX = 64
-"""Domains that a gang of several groups is tried in; those with least room that is still enough come first."""
 
 
 class Refusal(Enum):
@@ -53,6 +51,12 @@ class Placement(NamedTuple):
     charge: Charge
     domain: str | None
     left_over: int
+
+
+_Sizes = tuple[int, ...]
+"""Members by group."""
+_Found = tuple[_Sizes, tuple[int, int], tuple[Seat, ...]]
+"""Sizes, the (scope, domain) they were seated in, and the seats."""
 
 
 class _Search(NamedTuple):
@@ -145,34 +149,52 @@ def devices_for(columns: Columns, row: int, need: Need) -> int:
 
 # --- several groups: trying -------------------------------------------------------------------------------------------------
 def _place_groups(search: _Search, option: Option) -> Placement | Refusal:
-    board = search.ledger.board
-    lows = tuple(part.group.low for part in option.groups)
-    highs = tuple(part.group.high for part in option.groups)
-    affords_high = search.may_charge(charge_for(option, highs))
-    for sizes in (highs, lows) if affords_high and highs != lows else (lows,):
-        found = _first_domain(search, option, sizes)
-        if found is not None:
-            scope, domain, seats = found
-            if sizes != highs:
-                seats = _grown(search, option, sizes, (scope, domain), seats)
-            rows = np.array(sorted({seat.row for seat in seats}))
-            return _placement(search, option, seats, label_of(board.columns, rows, search.wish))
-    return Refusal.ROOM
+    found = _largest(search, option)
+    if found is None:
+        return Refusal.ROOM
+    sizes, where, seats = found
+    seats = _grown(search, option, sizes, where, seats)
+    rows = np.array(sorted({seat.row for seat in seats}))
+    return _placement(search, option, seats, label_of(search.ledger.board.columns, rows, search.wish))
 
 
-def _first_domain(search: _Search, option: Option, sizes: tuple[int, ...]) -> tuple[int, int, tuple[Seat, ...]] | None:
+def _largest(search: _Search, option: Option) -> _Found | None:
+    """
+    The largest gang that some domain holds and the queue may start, all groups cut down from their most by the same number of members.
+
+    Halves the cut between "everybody at least" and "everybody at most", since a gang that fits also fits when it is smaller.
+    """
+    cut_max = max(part.group.high - part.group.low for part in option.groups)
+    best = _first_domain(search, option, _cut(option, cut_max))
+    fits, fails = cut_max, -1
+    while best is not None and fits - fails > 1:
+        middle = (fits + fails) // 2
+        sizes = _cut(option, middle)
+        found = _first_domain(search, option, sizes) if search.may_charge(charge_for(option, sizes)) else None
+        if found is None:
+            fails = middle
+        else:
+            fits, best = middle, found
+    return best
+
+
+def _cut(option: Option, members: int) -> _Sizes:
+    return tuple(max(part.group.low, part.group.high - members) for part in option.groups)
+
+
+def _first_domain(search: _Search, option: Option, sizes: _Sizes) -> _Found | None:
     """The tightest domain in which all groups can be seated together, and how."""
     board = search.ledger.board
     widest = max(range(len(sizes)), key=lambda at: (sizes[at], -at))
     rows = np.flatnonzero(board.rooms.fitting(option.groups[widest].need))
-    for scope, domain in domains_with_room(board.columns, rows, sizes[widest], search.wish)[:_DOMAINS_TRIED_MAX]:
+    for scope, domain in domains_with_room(board.columns, rows, sizes[widest], search.wish)[: limits.DOMAINS_TRIED_MAX]:
         seats = _seat_all(search, option, sizes, (scope, domain))
         if seats is not None:
-            return scope, domain, seats
+            return sizes, (scope, domain), seats
     return None
 
 
-def _seat_all(search: _Search, option: Option, sizes: tuple[int, ...], where: tuple[int, int]) -> tuple[Seat, ...] | None:
+def _seat_all(search: _Search, option: Option, sizes: _Sizes, where: tuple[int, int]) -> tuple[Seat, ...] | None:
     """Seats for every group inside one domain, the hardest to seat first; None if some group does not fit. Ledger as found."""
     seats: list[Seat] = []
     with search.ledger.trial() as ledger:
@@ -201,7 +223,7 @@ def _rows_in(ledger: Ledger, need: Need, where: tuple[int, int]) -> Rows:
     return inside
 
 
-def _grown(search: _Search, option: Option, sizes: tuple[int, ...], where: tuple[int, int], seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+def _grown(search: _Search, option: Option, sizes: _Sizes, where: tuple[int, int], seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
     """The groups raised one after another to the largest size that still fits and may be charged."""
     best, at_size = seats, list(sizes)
     for at, part in enumerate(option.groups):

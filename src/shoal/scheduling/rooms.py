@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.base import limits
 from shoal.scheduling.asks import MemberAsk
 from shoal.scheduling.columns import Columns
-
-_NEEDS_MAX = 2_048
-"""Needs in the table; at 10,000 nodes 20 MiB. Past it the one unused for longest leaves, and is worked out again when asked for."""
 
 Flags = NDArray[np.bool_]
 
@@ -120,7 +118,7 @@ class RoomTable:
         self._behind = [0] * count
 
     def _add(self, need: Need) -> int:
-        if len(self._slots) >= _NEEDS_MAX:
+        if len(self._slots) >= limits.NEEDS_TABLED_MAX:
             _, oldest = self._slots.popitem(last=False)
             self._special.pop(oldest, None)
             self._free_slots.append(oldest)

@@ -9,7 +9,7 @@ from shoal.model.attempt import AllocationState
 from shoal.model.job import CancelMode, Dependency, JobState
 from shoal.model.reason import ReasonCode
 from shoal.scheduling.board import Board
-from shoal.testing.clusters import Cluster, a_host
+from shoal.testing.clusters import Cluster, a_host, a_queue
 
 E = JobState
 
@@ -135,6 +135,14 @@ def test_an_array_at_its_limit_holds_back_nobody_else():
     cluster.cycle()
     assert {other, *unlimited} < set(cluster.running())
     assert len(cluster.running()) == 4
+
+
+def test_an_arrays_limit_holds_across_queues():
+    cluster = Cluster(a_host("n0"), a_queue("q"))
+    _, elements = cluster.submit_array("0-3%1")
+    cluster.change_job(elements[2], queue="q")
+    cluster.cycle()
+    assert len(cluster.running()) == 1
 
 
 def test_an_array_is_explained_by_its_elements():

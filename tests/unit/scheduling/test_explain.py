@@ -119,6 +119,15 @@ def test_quota_and_room_are_both_told_when_both_are_short():
     assert [reason.code for reason in cluster.why(job).reasons] == [ReasonCode.QUOTA, ReasonCode.RESOURCES]
 
 
+def test_a_job_that_need_not_end_is_not_named_among_those_that_must():
+    cluster = Cluster(a_host("n0", cpus=40))
+    wide, hungry = cluster.submit(5, cpus=2), cluster.submit(1, cpus=36)
+    cluster.cycle()
+    why = cluster.why(cluster.submit(1, cpus=20))
+    assert f"starts if job {cluster.jobs[hungry].address} on n0 ended" in why.hints
+    assert not any(f"job {cluster.jobs[wide].address} " in hint for hint in why.hints)
+
+
 def test_position_and_who_is_ahead():
     """Platform case 38."""
     cluster = Cluster(a_host("n0"))

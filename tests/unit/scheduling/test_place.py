@@ -263,6 +263,13 @@ def test_a_preferred_level_that_no_domain_meets_takes_the_fewest_domains():
         assert len(nodes) == size
 
 
+def test_what_is_left_over_goes_to_the_tightest_of_the_other_domains():
+    cluster = Cluster(*(a_host(f"r{r}n{i}", 1, topology=f"rack=r{r}") for r, size in enumerate((3, 4, 1)) for i in range(size)))
+    job = cluster.submit(1, nodes=5)
+    cluster.cycle()
+    assert sorted(node[:2] for node in cluster.nodes_of(job)) == ["r1", "r1", "r1", "r1", "r2"]
+
+
 def test_racks_of_one_name_in_two_blocks_are_two_racks():
     cluster = Cluster(*(a_host(f"{b}{i}", 1, topology=f"block={b},rack=r0") for b in "ab" for i in range(2)))
     job = cluster.submit(1, nodes=3, level="rack", required=True)
@@ -356,6 +363,46 @@ def test_a_group_with_a_range_grows_to_what_fits(free, want):
     job = cluster.submit(spec=grouped(LEADER, workers(2, 4)))
     cluster.cycle()
     assert cluster.gpus_of(job) == want * 8
+
+
+@pytest.mark.parametrize(("sizes", "want"), [((2, 4), 4), ((2, 3), 3), ((3, 3), 3), ((2, 2), 2)])
+def test_a_group_with_a_range_takes_the_domain_that_holds_most_of_it(sizes, want):
+    cluster = Cluster(*racks(*sizes, gpus=8))
+    wish = cluster.new_job(1, level="rack", required=True).spec.topology
+    job = cluster.submit(spec=grouped(LEADER, workers(2, 4), topology=wish))
+    cluster.cycle()
+    assert cluster.gpus_of(job) == want * 8
+    assert len({node[:2] for node in cluster.nodes_of(job)}) == 1
+
+
+def test_groups_agree_on_one_model():
+    cluster = Cluster(a_host("n0", 8, "h100"), a_host("n1", 8, "a100"))
+    either = GroupSpec(name="either", gpus=GpuAsk(count=2, model=("h100", "a100")))
+    one = GroupSpec(name="one", gpus=GpuAsk(count=2, model=("a100",)))
+    job = cluster.submit(spec=grouped(either, one))
+    cluster.cycle()
+    assert cluster.nodes_of(job) == ("n1", "n1")
+
+
+def test_what_a_failed_trial_took_is_there_for_the_next_job():
+    """The first job's groups are seated and taken back; the second asks for just what one of them asked."""
+    cluster = Cluster(*hosts(2))
+    cluster.submit(spec=grouped(GroupSpec(name="whole", gpus=GpuAsk(count=8)), workers(2, count=4)))
+    job = cluster.submit(4, nodes=2)
+    cluster.cycle()
+    assert cluster.gpus_of(job) == 8
+
+
+def test_two_jobs_of_two_groups_never_hold_half_of_each():
+    """C2: four nodes, groups {A, B} and {C, D} of two nodes each: one pair runs, the other holds nothing."""
+    cluster = Cluster(*(a_host(f"n{i}", 1) for i in range(4)))
+    pair = (
+        GroupSpec(name="a", nodes=CountRange(2, 2), gpus=GpuAsk(count=1)),
+        GroupSpec(name="b", nodes=CountRange(2, 2), gpus=GpuAsk(count=1)),
+    )
+    jobs = [cluster.submit(spec=grouped(*pair)) for _ in range(2)]
+    cluster.cycle()
+    assert [cluster.gpus_of(job) for job in jobs] == [4, 0]
 
 
 def test_a_group_takes_the_jobs_own_ask_for_what_it_leaves_open():

@@ -143,6 +143,13 @@ def test_more_than_a_queue_can_ever_have_is_told_as_never():
     assert cluster.why(job).reasons[0].code == ReasonCode.QUOTA_NEVER
 
 
+def test_what_a_quota_refuses_at_one_size_it_may_still_grant_at_a_smaller():
+    cluster = Cluster(a_host("n0"), a_queue("q", gpu=(3,)))
+    jobs = [cluster.submit(gpus, queue="q") for gpus in (4, 3, 1)]
+    cluster.cycle()
+    assert [cluster.gpus_of(job) for job in jobs] == [0, 3, 0]
+
+
 def test_a_range_of_nodes_is_cut_to_what_the_quota_allows():
     cluster = Cluster(*(a_host(f"n{i}") for i in range(4)), a_queue("q", gpu=(24,)))
     job = cluster.submit(8, nodes=(2, 4), queue="q")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from command_line import answer, shoal, start, variables
+from shoal.agent.home import make_home
 from shoal.run.processes import find_process, find_processes
 
 WAIT_S = 90.0
@@ -49,6 +50,12 @@ def processes_of(state: Path) -> list[str]:
     return found
 
 
+def outside_of(state: Path) -> list[Path]:
+    """Where the nodes of a state directory keep what may not lie in it."""
+    homes = [make_home(folder) for folder in (state / "nodes").iterdir()]
+    return [path for home in homes for path in (home.work_root, home.secret_root) if state not in path.parents]
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[Path]:
     """A state directory; what still runs there in the end is taken down."""
@@ -68,9 +75,12 @@ def test_up_twice_is_as_once_and_down_leaves_nothing(state: Path) -> None:
     again = up(state)
     assert (again["url"], again["server_pid"], again["started"]) == (first["url"], first["server_pid"], [])
     assert {view["node"]["id"]: len(view["devices"]) for view in answer(state, "nodes")} == {"n1": 8, "n2": 8}
+    made = outside_of(state)
     code, out, _ = run(state, "down")
     assert (code, out) == (0, "stopped n1, n2, server; nothing is left running\n")
     assert processes_of(state) == []
+    assert made
+    assert not any(path.exists() for path in made)
     code, out, _ = run(state, "down")
     assert (code, out) == (0, f"nothing of Shoal runs here (state in {state})\n")
 

@@ -20,6 +20,7 @@ import os
 import re
 import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +82,7 @@ def safe(name: str) -> str:
 
 def make_home(root: Path, work_root: Path | None = None) -> Home:
     """The directories, made. Raises Refused naming the one that cannot be."""
-    as_root = os.geteuid() == 0
-    mark = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]
+    as_root, mark = os.geteuid() == 0, _mark(root)
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o711 if as_root else 0o700)
         for name in ("blobs", "supervisor", "tasks"):
@@ -90,12 +90,34 @@ def make_home(root: Path, work_root: Path | None = None) -> Home:
         (root / "hostfiles").mkdir(exist_ok=True, mode=0o711)
         work = work_root or _work_root(root, mark, as_root)
         work.mkdir(parents=True, exist_ok=True, mode=0o711)
-        secret = _memory_root(root) / f"shoal-{os.geteuid()}-{mark}"
+        secret = _secret_root(root, mark)
         secret.mkdir(exist_ok=True, mode=0o711)
         _check_owner(secret)
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; the agent needs a directory of its own (--state-dir)") from error
     return Home(root.absolute(), work.absolute(), secret)
+
+
+def leave_home(root: Path) -> None:
+    """
+    Takes away what `make_home` made outside of the state directory, where it is empty: for a node whose agent and supervisor have ended.
+
+    A work root that the agent was given (`--work-dir`) is its owner's.
+    """
+    mark = _mark(root)
+    work = _work_root(root, mark, os.geteuid() == 0)
+    outside = (work, work.parent) if root.absolute() not in work.parents else ()
+    for path in (*outside, _secret_root(root, mark)):
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _mark(root: Path) -> str:
+    return hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]
+
+
+def _secret_root(root: Path, mark: str) -> Path:
+    return _memory_root(root) / f"shoal-{os.geteuid()}-{mark}"
 
 
 def _work_root(root: Path, mark: str, as_root: bool) -> Path:

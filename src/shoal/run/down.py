@@ -59,6 +59,7 @@ def bring_down(state_dir: Path, tell: Tell, *, keep_jobs: bool = False, grace: s
                 left.extend(_end_work(folder, tell))
             elif _has_supervisor(folder):
                 left.append(f"the work on node {folder.name}")
+            _tidy(folder)
         if server is not None and not stop_process(place.processes, server, SERVER_GRACE_S):
             left.append(server.name)
         place.url.unlink(missing_ok=True)
@@ -149,3 +150,11 @@ def _end_work(folder: Path, tell: Tell) -> list[str]:
     while _has_supervisor(folder) and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
     return left or ([f"the supervisor of node {folder.name}"] if _has_supervisor(folder) else [])
+
+
+def _tidy(folder: Path) -> None:
+    """Directories that the node had outside of the state directory go, unless something lies in them."""
+    from shoal.agent.home import leave_home
+
+    if not _has_supervisor(folder):
+        leave_home(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -244,12 +245,14 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(server: Serving) -> Non
     connection.close()
 
 
-def test_what_is_no_http_is_told_so(server: Serving) -> None:
-    import socket
+ENDLESS_HEADERS = b"GET / HTTP/1.1\r\n" + b"x-more: %b\r\n" % (b"y" * 1_000) * 80
 
+
+@pytest.mark.parametrize("junk", [b"\x16\x03\x01 hello\r\n\r\n", ENDLESS_HEADERS], ids=["no HTTP", "headers without end"])
+def test_what_is_no_http_is_told_so(server: Serving, junk: bytes) -> None:
     where = urlsplit(server.url)
     with socket.create_connection((where.hostname or "", where.port or 0), timeout=10) as sock:
-        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        sock.sendall(junk)
         answer = b""
         while piece := sock.recv(4096):
             answer += piece

@@ -282,6 +282,37 @@ def test_other_projects_events_are_not_there(server: Serving, api: Api) -> None:
         api.events.read(after=10**9)
 
 
+def test_pages_of_any_size_lose_nothing(api: Api, agent: HandAgent) -> None:
+    """A version with several events that a page's limit would split is left for the next page, and not passed by."""
+    start = api.events.read(limit=1_000).resource_version
+    for _ in range(3):
+        api.jobs.submit({"run": "true", "gpus": 1})
+        agent.blink(agent.await_prepare())
+    whole = names(list(api.events.read(after=start).items))
+    for limit in (1, 2, 3, 5):
+        seen: list[tuple[int, int, str]] = []
+        after = start
+        while (page := api.events.read(after=after, limit=limit)).resource_version > after:
+            seen += names(list(page.items))
+            after = page.resource_version
+        assert seen == whole, f"limit {limit}"
+
+
+def test_nodes_are_everybodys_and_tokens_are_not(server: Serving, api: Api, agent: HandAgent) -> None:
+    start = api.events.read(limit=1_000).resource_version
+    api.nodes.cordon(agent.name, "fan is loud")
+    viewer = server.api(server.token("viewer", principal="user/curious"))
+    api.nodes.resume(agent.name)
+    kinds = [row.kind for row in api.events.read(after=start).items]
+    assert kinds == ["node", "access", "node"]
+    assert [row.kind for row in viewer.events.read(after=start).items] == ["node", "node"]
+    with ThreadPoolExecutor(2) as pool:
+        mine = pool.submit(collect, server.api(), 3, after=start)
+        theirs = pool.submit(collect, viewer, 2, after=start)
+        assert [row.kind for row in mine.result(10)] == kinds
+        assert [row.kind for row in theirs.result(10)] == ["node", "node"]
+
+
 def test_a_watch_survives_killed_servers_without_loss_or_repeat(tmp_path: Path) -> None:
     with server_process(tmp_path / "state", "--log-level", "error") as server:
         api = server.api()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator
 from typing import BinaryIO
@@ -22,8 +21,8 @@ async def put_blob(call: Call) -> Answer:
     with blobs.receive(name) as incoming:
         # Each write goes to a thread for itself: a slow sender must not keep one, since there are few and logs are read by them too.
         async for piece in _gathered(call):
-            await asyncio.to_thread(incoming.write, piece)
-        await asyncio.to_thread(incoming.finish)
+            await call.service.in_files(incoming.write, piece)
+        await call.service.in_files(incoming.finish)
     return Answer(status=201)
 
 
@@ -43,13 +42,13 @@ async def send_blob(call: Call, name: str) -> Stream:
     blobs = call.service.plane.blobs
     if not _NAME.fullmatch(name) or not blobs.has(name):
         raise NotFound(f"no blob {name}")
-    file = await asyncio.to_thread(blobs.open, name)
-    return Stream(_pieces(file), headers=(("Content-Length", str(blobs.size(name))),))
+    file = await call.service.in_files(blobs.open, name)
+    return Stream(_pieces(call, file), headers=(("Content-Length", str(blobs.size(name))),))
 
 
-async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes, None]:
+async def _pieces(call: Call, file: BinaryIO) -> AsyncGenerator[bytes, None]:
     with file:
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+        while piece := await call.service.in_files(file.read, PIECE_BYTES):
             yield piece
 
 

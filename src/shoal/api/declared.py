@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from shoal.api.operations import Answer, Call
 from shoal.api.parts import etag_headers, if_match_of
 from shoal.control import nodes, queues, secrets, tokens
@@ -39,11 +37,11 @@ async def remove_node(call: Call) -> Answer:
 
 # --- queues --------------------------------------------------------------------------------------------------------------------
 async def list_queues(call: Call) -> Answer:
-    return Answer(await asyncio.to_thread(queues.list_queues, call.service.plane, call.caller))
+    return Answer(await call.service.in_looks(queues.list_queues, call.service.plane, call.caller))
 
 
 async def get_queue(call: Call) -> Answer:
-    view = await asyncio.to_thread(queues.view_queue, call.service.plane, call.caller, call.path["name"])
+    view = await call.service.in_looks(queues.view_queue, call.service.plane, call.caller, call.path["name"])
     return Answer(view, headers=etag_headers(view.version))
 
 

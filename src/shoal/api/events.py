@@ -84,12 +84,15 @@ async def _page(call: Call, place: _Place) -> EventPage:
     until = loop.time() + wait_ms_of(query.wait, 0) / 1_000
     with call.service.tail.watch(EVENTS) as watch:
         while True:
-            page = use.read_events(call.service.plane, call.caller, _wanted(call, place.version, limit))
+            page = await call.service.in_looks(use.read_events, call.service.plane, call.caller, _wanted(call, place.version, limit))
             rows = tuple(row for row in page.items if place.passes(row))
             left_s = until - loop.time()
             if rows or left_s <= 0 or call.service.tail.closing:
                 return EventPage(items=rows, resource_version=page.resource_version)
-            await watch.next(left_s)
+            if page.resource_version > place.version:
+                place.version, place.ordinal = page.resource_version, -1
+            else:
+                await watch.next(left_s)
 
 
 async def _stream(call: Call, place: _Place) -> AsyncGenerator[bytes, None]:
@@ -114,10 +117,10 @@ async def _next(call: Call, place: _Place) -> tuple[list[EventRow], int]:
     recent = tail.recent(place.version, EVENTS_PER_READ_MAX)
     if recent is None:
         wanted = _wanted(call, place.version, EVENTS_PER_READ_MAX)
-        page = await asyncio.to_thread(use.read_events, call.service.plane, call.caller, wanted)
+        page = await call.service.in_looks(use.read_events, call.service.plane, call.caller, wanted)
         return [row for row in page.items if place.passes(row)], page.resource_version
     version = recent[-1].version if len(recent) >= EVENTS_PER_READ_MAX else max(tail.place, place.version)
-    rows = [row for row in recent if row.project == call.project and place.passes(row)]
+    rows = [row for row in recent if place.passes(row) and use.sees_event(call.caller, call.project, row)]
     if query.kinds:
         rows = [row for row in rows if row.kind in query.kinds]
     if query.subject is not None:

@@ -142,7 +142,7 @@ async def list_jobs(call: Call) -> Answer:
         as_of=place.as_of if place else None,
         limit=clamp_limit(query.limit),
     )
-    page = await asyncio.to_thread(use.list_jobs, service.plane, call.caller, wanted)
+    page = await service.in_looks(use.list_jobs, service.plane, call.caller, wanted)
     if page.next is None:
         return Answer(page)
     last, as_of = int(page.next), page.resource_version
@@ -159,7 +159,7 @@ def _array_number(text: str | None) -> int | None:
 
 
 async def get_job(call: Call) -> Answer:
-    view = await asyncio.to_thread(use.view_job, call.service.plane, call.caller, call.project, call.path["ref"])
+    view = await call.service.in_looks(use.view_job, call.service.plane, call.caller, call.project, call.path["ref"])
     return Answer(view, headers=etag_headers(view.job.version))
 
 
@@ -192,7 +192,7 @@ async def requeue_job(call: Call) -> Answer:
 
 
 async def why_job(call: Call) -> Answer:
-    return Answer(await asyncio.to_thread(use.why_job, call.service.plane, call.caller, call.project, call.path["ref"]))
+    return Answer(await call.service.in_looks(use.why_job, call.service.plane, call.caller, call.project, call.path["ref"]))
 
 
 async def wait_job(call: Call) -> Answer:

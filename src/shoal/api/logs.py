@@ -50,7 +50,7 @@ class _Task:
 
 async def list_logs(call: Call) -> Answer:
     job = use.get_job(call.service.plane, call.caller, call.project, call.path["ref"])
-    return Answer(await asyncio.to_thread(call.service.plane.logs.tasks, job.id))
+    return Answer(await call.service.in_files(call.service.plane.logs.tasks, job.id))
 
 
 async def read_log(call: Call) -> Answer | Stream:
@@ -110,7 +110,7 @@ async def _more(call: Call, watch: Watch) -> bool:
 
 async def _read(call: Call, task: _Task, offset: int, limit: int) -> bytes:
     """Off the loop: bytes that are not in memory any more would hold up everybody."""
-    return await asyncio.to_thread(call.service.plane.logs.read, task.job, task.attempt, task.rank, offset, limit)
+    return await call.service.in_files(call.service.plane.logs.read, task.job, task.attempt, task.rank, offset, limit)
 
 
 def _is_over(job: Job, attempt: int) -> bool:

@@ -12,10 +12,31 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.api.problems import encode_problem, problem_headers, problem_of
 from shoal.base.errors import Malformed
+from shoal.base.limits import REQUEST_HEAD_BYTES_MAX
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection. uvicorn is configured with `ws="none"`; this knows better."""
+
+    _head_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _count_head(self, size: int) -> None:
+        """The parser itself has no bound. What is raised here ends the connection with a 400."""
+        self._head_bytes += size
+        if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+            raise ValueError(f"the request's line and headers have more than {REQUEST_HEAD_BYTES_MAX} bytes")
 
     def handle_websocket_upgrade(self) -> None:
         from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -27,7 +48,8 @@ class HttpProtocol(HttpToolsProtocol):
         return True
 
     def send_400_response(self, msg: str) -> None:
-        problem = problem_of(Malformed(f"{msg.rstrip('.')}: what came is no HTTP/1.1 request"), request_id="")
+        what = f"{msg.rstrip('.')}: what came is no HTTP/1.1 request, or its headers are over {REQUEST_HEAD_BYTES_MAX} bytes"
+        problem = problem_of(Malformed(what), request_id="")
         body = encode_problem(problem)
         headers: list[Any] = [*problem_headers(problem), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)

@@ -7,10 +7,10 @@ Made by the composition root on the running event loop, closed by it before the 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from shoal.api.bridges import Bridges
 from shoal.api.cursors import Cursors
@@ -21,7 +21,10 @@ from shoal.model.codec import encode_json
 from shoal.model.wire import Health
 
 T = TypeVar("T")
-log = logging.getLogger("shoal.api")
+P = ParamSpec("P")
+
+FILE_THREADS = 8
+LOOK_THREADS = 4
 
 
 class Service:
@@ -34,6 +37,10 @@ class Service:
         self.tail = Tail(plane.store, loop)
         self.cursors = Cursors(secret)
         self.bridges = Bridges()
+        # Two pools, so that those who wait for the scheduler's cycle (why, queues) never keep those who read a log from doing so.
+        self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
+        self._looks = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="looks")
+        self._loop = loop
         self.openapi = b""
         """The document, printed when first asked for."""
         self._prefix = plane.ids.uuid(plane.clock.now_ms()).replace("-", "")[:20]
@@ -42,6 +49,14 @@ class Service:
     async def settle(self, future: Future[T]) -> T:
         """The answer of a use case once it is durable."""
         return await self.landing.settle(future)
+
+    async def in_files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(...)` off the loop: it reads or writes files, and what is not in memory any more would hold up everybody."""
+        return await self._loop.run_in_executor(self._files, partial(work, *args, **kwargs))
+
+    async def in_looks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(...)` off the loop: it reads much of the store, or waits for the cycle that runs."""
+        return await self._loop.run_in_executor(self._looks, partial(work, *args, **kwargs))
 
     def new_request_id(self) -> str:
         """Unique, and rising within a process. A counter under a random prefix: a UUID per request would cost more than routing it."""
@@ -58,3 +73,5 @@ class Service:
         """Ends long answers and terminals. Idempotent."""
         self.tail.close()
         self.bridges.close()
+        self._files.shutdown(wait=False)
+        self._looks.shutdown(wait=False)

@@ -183,6 +183,8 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
     clock = RealClock()
     store: Store = open_store(folder / "shoal.db", group_max=options.commit_group)
     try:
+        for stale in ("url", "server.pid"):  # Of a server that was killed: whoever waits for this one must not take them for its own.
+            (folder / stale).unlink(missing_ok=True)
         plane = Plane(
             store=store,
             logs=LogStore(folder / "logs"),

@@ -15,6 +15,8 @@ from shoal.model.job import ENDED, WAITING, CancelMode, Dependency, Job, JobStat
 
 
 class Gate(StrEnum):
+    """What keeps a waiting job from being looked at; OPEN if nothing does."""
+
     OPEN = "open"
     NOT_WAITING = "not-waiting"
     """It runs, is an array's parent (never placed itself), or is on its way out."""

@@ -85,8 +85,8 @@ def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = ()) -> Shape:
     """The shape that a job of this spec has while it avoids these nodes."""
     level, required = (None, False) if spec.topology is None else (spec.topology.level, spec.topology.required)
     groups = tuple((group.name, _asked(group)) for group in spec.groups) if spec.groups else ()
-    avoid = tuple(sorted(set(avoid))) if avoid else ()
-    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, level, required and level is not None, avoid)
+    where = (level, required and level is not None, tuple(sorted(set(avoid))) if avoid else ())
+    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, where)
 
 
 class Asked(NamedTuple):
@@ -116,16 +116,15 @@ def _shape(
     groups: tuple[tuple[str, Asked], ...],
     any_of: tuple[Resources, ...],
     ordered: tuple[Resources, ...],
-    level: str | None,
-    required: bool,
-    avoid: tuple[str, ...],
+    where: tuple[str | None, bool, tuple[str, ...]],
 ) -> Shape:
+    """`where` is what the last three fields of a `Shape` are."""
     entries = ordered or any_of
     if entries:
         alternatives = tuple(_alternative(i, _overlay(whole, _asked(entry)), groups) for i, entry in enumerate(entries))
     else:
         alternatives = (_alternative(None, whole, groups),)
-    return Shape(alternatives, bool(ordered), level, required, avoid)
+    return Shape(alternatives, bool(ordered), *where)
 
 
 def _alternative(entry: int | None, whole: Asked, groups: tuple[tuple[str, Asked], ...]) -> Alternative:

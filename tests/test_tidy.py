@@ -28,7 +28,10 @@ LINES_WITHOUT_WORDS_MAX = 5
 LONG_MODULES: dict[str, str] = {
     "src/shoal/api/table.py": "one row per operation of the API: cutting the table in two would hide what is missing from it",
 }
-MANY_PARAMETERS: dict[str, str] = {}
+MANY_PARAMETERS: dict[str, str] = {
+    "src/shoal/client/jobs.py::Jobs.list": "the filters of the query, each by its name; a record would only be another name for them",
+    "src/shoal/client/transport.py::Transport.request": "the parts of an HTTP request, all by name",
+}
 WITHOUT_WORDS: dict[str, str] = {}
 
 BANNED_WORDS = {"manager", "helper", "helpers", "util", "utils", "info", "data", "common", "misc"}
@@ -147,6 +150,8 @@ def test_what_is_public_is_documented() -> None:
         for node in public:
             if ast.get_docstring(tree) is not None and classes == [node]:
                 continue
+            if path.parent == SOURCE / "api" and isinstance(node, Function) and [one.arg for one in node.args.args] == ["call"]:
+                continue  # An operation's handler: its row in `api.table` says what it does.
             if ast.get_docstring(node) is None and lines_of(node) > LINES_WITHOUT_WORDS_MAX:
                 found[name_of(path, node.name)] = f"{lines_of(node)} lines"
     shrinking(found, WITHOUT_WORDS, "public means documented")

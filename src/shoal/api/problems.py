@@ -86,45 +86,23 @@ def status_of(error: ShoalError) -> int:
 
 def problem_of(error: Exception, *, request_id: str, instance: str = "") -> Problem:
     """What the user is told. A foreign error and a broken invariant are told without their text."""
-    if not isinstance(error, ShoalError) or isinstance(error, InvariantViolated):
-        code = error.code if isinstance(error, ShoalError) else INTERNAL
-        detail = f"A fault of the server, not of your request. Its log has the details under request id {request_id}."
-        return _problem(code, 500, detail, request_id=request_id, instance=instance)
-    faults = error.faults[:FAULTS_SHOWN_MAX] if isinstance(error, Invalid) else ()
-    return _problem(
-        error.code,
-        status_of(error),
-        error.message,
-        request_id=request_id,
-        instance=instance,
-        retryable=error.retryable,
-        errors=tuple(ProblemFault(message=f.message, pointer=f.pointer, line=f.line, column=f.column, allowed=f.allowed) for f in faults),
-        retry_after_ms=error.retry_after_ms if isinstance(error, Unavailable) else None,
-    )
-
-
-def _problem(
-    code: str,
-    status: int,
-    detail: str,
-    *,
-    request_id: str,
-    instance: str,
-    retryable: bool = False,
-    errors: tuple[ProblemFault, ...] = (),
-    retry_after_ms: int | None = None,
-) -> Problem:
+    told = isinstance(error, ShoalError) and not isinstance(error, InvariantViolated)
+    silence = f"A fault of the server, not of your request. Its log has the details under request id {request_id}."
+    shown = error if isinstance(error, ShoalError) and told else ShoalError(silence)
+    code = error.code if isinstance(error, ShoalError) else INTERNAL
+    status = status_of(shown)
+    faults = shown.faults[:FAULTS_SHOWN_MAX] if isinstance(shown, Invalid) else ()
     return Problem(
         type=f"urn:shoal:error:{code}",
         title=TITLES.get(status, "Error"),
         status=status,
-        detail=detail,
+        detail=shown.message,
         code=code,
-        retryable=retryable,
+        retryable=shown.retryable,
         instance=instance,
         request_id=request_id,
-        errors=errors,
-        retry_after_ms=retry_after_ms,
+        errors=tuple(ProblemFault(message=f.message, pointer=f.pointer, line=f.line, column=f.column, allowed=f.allowed) for f in faults),
+        retry_after_ms=shown.retry_after_ms if isinstance(shown, Unavailable) else None,
     )
 
 

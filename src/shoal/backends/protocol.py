@@ -43,6 +43,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
+    """A way to make commands true: the machines of one engine. It never decides."""
+
     name: str
 
     def observe(self) -> Observation: ...

@@ -137,6 +137,8 @@ class KeyReused(Conflict):
 
 
 class Unavailable(ShoalError):
+    """Waiting helps: the same request may succeed after `retry_after_ms`."""
+
     code = "unavailable"
     retryable = True
 

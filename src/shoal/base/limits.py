@@ -53,13 +53,13 @@ LABELS_PER_JOB_MAX: Final = 64
 MODELS_PER_ASK_MAX: Final = 64
 """More GPU models than are in the field at once."""
 BATCH_JOBS_MAX: Final = 1_000
+"""Creates in one request: as many as REQUEST_BYTES_MAX holds at a usual size, and few commit groups."""
 
 # --- scheduling ----------------------------------------------------------------------------------------------------------
 PLACED_PER_CYCLE_MAX: Final = 1_000
 """Bounds one cycle's plan, and so the time until the next picture of the world is taken."""
 ATTEMPTS_PER_CYCLE_MAX: Final = 10_000
 """Distinct (queue, shape) pairs tried in a cycle; same shapes are tried once."""
-HOSTS_PER_DOMAIN_MAX: Final = 131_072
 QUEUE_DEPTH_MAX: Final = 16
 """Depth of the quota tree."""
 HOLDERS_SHOWN_MAX: Final = 8
@@ -92,7 +92,6 @@ PAGE_ROWS_DEFAULT: Final = 50
 PAGE_ROWS_MAX: Final = 1_000
 EVENTS_PER_READ_MAX: Final = 1_000
 WATCHERS_MAX: Final = 2_000
-WATCHER_QUEUE_MAX: Final = 1_000
 LONG_POLL_MS_MAX: Final = 30_000
 COMMANDS_PER_POLL_MAX: Final = 1_000
 REPORTS_PER_UPLOAD_MAX: Final = 2_000
@@ -121,7 +120,5 @@ TERMINAL_WAIT_MS: Final = 60_000
 ERRAND_JOBS_PER_STEP: Final = 256
 """Elements of an array touched in one step when the whole array is cancelled, held or released: one commit group."""
 CHANGES_PER_READ: Final = 1_000
-NUMBERS_PER_BLOCK_MAX: Final = 256
-"""Job numbers reserved at once under load; after a restart at most so many are skipped."""
 COMMIT_WAIT_MS_MAX: Final = 30_000
 """A step waits for its own writes so long before it gives the round up: slow disks take seconds, dead ones for ever."""

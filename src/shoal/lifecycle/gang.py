@@ -104,6 +104,7 @@ def _give_up_start(turn: Turn, reason: Reason, bad_nodes: tuple[str, ...]) -> No
 
 
 def started(turn: Turn, event: AllocationStarted, member: Allocation) -> None:
+    """A member runs; when all do, the job does, since the moment the last of them began."""
     if member.started_ms is not None or member.state not in HOLDING:
         return
     at_ms = min(max(event.at_ms, member.claimed_ms), turn.now_ms)  # a node's clock may be off; it never lies outside these

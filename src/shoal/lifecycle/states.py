@@ -30,6 +30,8 @@ class Trigger(StrEnum):
 
 
 class OfJob(Trigger):
+    """What moves a job."""
+
     HOLD = "hold"
     UNHOLD = "release"
     PLACE = "placed"
@@ -53,6 +55,8 @@ class OfJob(Trigger):
 
 
 class OfAllocation(Trigger):
+    """What moves a member of an attempt."""
+
     PREPARED = "prepared"
     STARTED = "started"
     STOP = "stop sent"
@@ -62,6 +66,8 @@ class OfAllocation(Trigger):
 
 
 class OfNode(Trigger):
+    """What moves a node."""
+
     CORDON = "cordon"
     DRAIN = "drain"
     RESUME = "resume"
@@ -73,6 +79,8 @@ class OfNode(Trigger):
 
 
 class OfDevice(Trigger):
+    """What moves a device."""
+
     CLAIM = "claimed"
     CLEAR = "released, seen free"
     STRAY = "processes seen that should be gone"

@@ -12,6 +12,8 @@ import msgspec
 
 
 class ReasonCode(StrEnum):
+    """Why; each code is told in docs/reference/reasons.md with what would help."""
+
     # waiting
     HELD = "held"
     BEGIN = "begin"

@@ -12,7 +12,8 @@ from shoal.model.queue import Claim, Queue
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues` and `claims`, each ascending by id.
+    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues` and `claims`, each
+    ascending by id.
 
     `ended` has the end states of jobs that some live job depends on, by job id.
     """

@@ -60,6 +60,8 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent that has started is told: its epoch, what of its allocations goes on and what must end, the times of its lease."""
+
     epoch: int
     store_id: str
     keep: tuple[str, ...]

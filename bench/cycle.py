@@ -206,7 +206,7 @@ def measure(nodes: int, pending: int, cycles: int) -> dict[str, float]:
     cold_ms = (_clock() - started) * 1e3
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(10_000, 10, 20)
     # What a server does once its world is loaded: what lives long is not walked again, and the collector comes seldom, since a cycle
     # leaves it nothing to find (tests/unit/scheduling/test_order.py).
     took: list[float] = []

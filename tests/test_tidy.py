@@ -28,10 +28,7 @@ LINES_WITHOUT_WORDS_MAX = 5
 LONG_MODULES: dict[str, str] = {
     "src/shoal/api/table.py": "one row per operation of the API: cutting the table in two would hide what is missing from it",
 }
-MANY_PARAMETERS: dict[str, str] = {
-    "src/shoal/client/jobs.py::Jobs.list": "the filters of the query, each by its name; a record would only be another name for them",
-    "src/shoal/client/transport.py::Transport.request": "the parts of an HTTP request, all by name",
-}
+MANY_PARAMETERS: dict[str, str] = {}
 WITHOUT_WORDS: dict[str, str] = {}
 
 BANNED_WORDS = {"manager", "helper", "helpers", "util", "utils", "info", "data", "common", "misc"}

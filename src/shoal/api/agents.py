@@ -23,10 +23,12 @@ class CommandsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def join(call: Call) -> Answer:
+    """A machine's first contact."""
     return Answer(await call.service.settle(use.join_node(call.service.plane, call.caller, call.body)))
 
 
 async def register(call: Call) -> Answer:
+    """An agent has started."""
     return Answer(await call.service.settle(use.register_node(call.service.plane, call.caller, call.body)))
 
 
@@ -49,6 +51,7 @@ async def poll_commands(call: Call) -> Answer:
 
 
 async def upload(call: Call) -> Answer:
+    """What an agent saw; those who follow a log of it are woken once it is in the log store."""
     body: Upload = call.body
     reply = await call.service.settle(use.record_upload(call.service.plane, call.caller, body))
     for chunk in body.logs:
@@ -57,9 +60,11 @@ async def upload(call: Call) -> Answer:
 
 
 async def get_blob(call: Call) -> Answer | Stream:
+    """The files of a job."""
     return await send_blob(call, call.path["sha256"])
 
 
 async def get_secrets(call: Call) -> Answer:
+    """What an allocation of this node may open."""
     files = open_for_allocation(call.service.plane, call.caller, call.path["id"])
     return Answer(OpenedSecrets(files=files), headers=(("Cache-Control", "no-store"),))

@@ -51,6 +51,7 @@ class _Place:
 
 
 async def read_events(call: Call) -> Answer | Stream:
+    """A stream for those who accept one, else a page."""
     query: EventsQuery = call.query
     asked = call.headers.get(b"last-event-id", b"").decode("latin-1") or query.after
     version_now = call.service.plane.store.version()

@@ -75,6 +75,7 @@ def read_batch(raw: bytes) -> RawBatch:
 
 
 async def create_job(call: Call) -> Answer:
+    """The job, durable; what an earlier request with the key made, if there was one."""
     query: CreateQuery = call.query
     key = parse_key(call.headers.get(b"idempotency-key"))
     mark = fingerprint(call.raw, path=call.target) if key else ""
@@ -92,6 +93,7 @@ async def create_job(call: Call) -> Answer:
 
 
 async def create_batch(call: Call) -> Answer:
+    """An answer per item. All are handed to the store before the first is waited for, so a batch costs a few commits."""
     batch: RawBatch = call.body
     answers: list[BatchAnswer | None] = [None] * len(batch.items)
     submissions: list[use.Submission] = []
@@ -126,6 +128,7 @@ def _refusal(call: Call, error: ShoalError) -> BatchAnswer:
 
 
 async def list_jobs(call: Call) -> Answer:
+    """A page, and the sealed place of the next."""
     query: ListQuery = call.query
     service = call.service
     now_ms = service.plane.clock.now_ms()
@@ -159,16 +162,19 @@ def _array_number(text: str | None) -> int | None:
 
 
 async def get_job(call: Call) -> Answer:
+    """The job with where it is."""
     view = await call.service.in_looks(use.view_job, call.service.plane, call.caller, call.project, call.path["ref"])
     return Answer(view, headers=etag_headers(view.job.version))
 
 
 async def update_job(call: Call) -> Answer:
+    """The job with what was changed."""
     future = use.update_job(call.service.plane, call.caller, call.project, call.path["ref"], call.body)
     return _job_answer(await call.service.settle(future))
 
 
 async def cancel_job(call: Call) -> Answer:
+    """202 for a wish that is on its way, 200 where the job has ended."""
     wish: CancelRequest = call.body
     ask = use.CancelAsk(mode=wish.mode, grace_ms=duration_of(wish.grace, "/grace"), reason=wish.reason)
     future = use.cancel_job(call.service.plane, call.caller, call.project, call.path["ref"], ask)
@@ -177,21 +183,25 @@ async def cancel_job(call: Call) -> Answer:
 
 
 async def hold_job(call: Call) -> Answer:
+    """The job, held."""
     future = use.hold_job(call.service.plane, call.caller, call.project, call.path["ref"], reason=call.body.reason)
     return _job_answer(await call.service.settle(future))
 
 
 async def release_job(call: Call) -> Answer:
+    """The job, waiting again."""
     future = use.release_job(call.service.plane, call.caller, call.project, call.path["ref"])
     return _job_answer(await call.service.settle(future))
 
 
 async def requeue_job(call: Call) -> Answer:
+    """The job, on its way to another attempt."""
     future = use.requeue_job(call.service.plane, call.caller, call.project, call.path["ref"], reason=call.body.reason)
     return _job_answer(await call.service.settle(future))
 
 
 async def why_job(call: Call) -> Answer:
+    """Why the job is where it is."""
     return Answer(await call.service.in_looks(use.why_job, call.service.plane, call.caller, call.project, call.path["ref"]))
 
 

@@ -49,11 +49,13 @@ class _Task:
 
 
 async def list_logs(call: Call) -> Answer:
+    """Which tasks have written how much."""
     job = use.get_job(call.service.plane, call.caller, call.project, call.path["ref"])
     return Answer(await call.service.in_files(call.service.plane.logs.tasks, job.id))
 
 
 async def read_log(call: Call) -> Answer | Stream:
+    """Bytes from an offset on: what there is, or a stream that goes on."""
     query: LogQuery = call.query
     if query.after < 0:
         raise Malformed(f"after is {query.after}; it is a byte offset of 0 or more")

@@ -21,6 +21,7 @@ LIMITS = {
 
 
 async def get_meta(call: Call) -> Answer:
+    """What this server is."""
     plane = call.service.plane
     return Answer(
         Meta(
@@ -36,6 +37,7 @@ async def get_meta(call: Call) -> Answer:
 
 
 async def get_health(call: Call) -> Answer:
+    """200 when it is well, 503 with its faults when not."""
     health = call.service.health()
     if not health.ok:
         raise Unavailable("; ".join(health.faults), retry_after_ms=1_000)
@@ -43,6 +45,7 @@ async def get_health(call: Call) -> Answer:
 
 
 async def get_openapi(call: Call) -> Answer:
+    """The document, printed at the first request."""
     from shoal.api.openapi import document
     from shoal.api.table import OPERATIONS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.client.transport import segment
+from shoal.client.transport import REPEATABLE, Manner, segment
 from shoal.model.codec import decode_json, decode_pack, encode_json, encode_pack
 from shoal.model.wire import Commands, Join, Joined, OpenedSecrets, Register, Registered, Upload, UploadReply
 
@@ -29,22 +29,26 @@ class AgentCalls:
     def join(self, join: Join) -> Joined:
         """First contact, with the join token; the answer has the node's own. Repeating it gives a new token and ends the old one's life."""
         body = encode_json(join)
-        return decode_json(self._http.request("POST", "/v1/agent/join", body=body, headers=_JSON, repeatable=True).body, Joined)
+        return decode_json(self._http.request("POST", "/v1/agent/join", body=body, headers=_JSON, manner=REPEATABLE).body, Joined)
 
     def register(self, register: Register) -> Registered:
         body = encode_json(register)
-        return decode_json(self._http.request("POST", "/v1/agent/register", body=body, headers=_JSON, repeatable=True).body, Registered)
+        return decode_json(self._http.request("POST", "/v1/agent/register", body=body, headers=_JSON, manner=REPEATABLE).body, Registered)
 
     def commands(self, after: int, wait_ms: int = 25_000) -> Commands:
         """Commands beyond `after`, which also confirms those up to it; waits for some up to `wait_ms`."""
         timeout_s = wait_ms / 1_000 + POLL_MARGIN_S
-        reply = self._http.request("GET", "/v1/agent/commands", query={"after": after, "wait": f"{wait_ms}ms"}, timeout_s=timeout_s)
+        reply = self._http.request(
+            "GET", "/v1/agent/commands", query={"after": after, "wait": f"{wait_ms}ms"}, manner=Manner(timeout_s=timeout_s)
+        )
         return decode_json(reply.body, Commands)
 
     def upload(self, upload: Upload) -> UploadReply:
         """Reports, log bytes and samples, which also renews the node's lease. Repeating one changes nothing."""
         body = encode_pack(upload)
-        reply = self._http.request("POST", "/v1/agent/upload", body=body, headers=_PACK, repeatable=True, timeout_s=UPLOAD_TIMEOUT_S)
+        reply = self._http.request(
+            "POST", "/v1/agent/upload", body=body, headers=_PACK, manner=Manner(repeatable=True, timeout_s=UPLOAD_TIMEOUT_S)
+        )
         return decode_pack(reply.body, UploadReply)
 
     def fetch_blob(self, sha256: str, target: Path) -> None:

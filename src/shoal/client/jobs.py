@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shoal.base.ids import uuid7
 from shoal.base.limits import LONG_POLL_MS_MAX, PAGE_ROWS_MAX
-from shoal.client.transport import segment
+from shoal.client.transport import REPEATABLE, Manner, segment
 from shoal.model.codec import decode_json, encode_json
 from shoal.model.job import ENDED, CancelMode, Job, JobSpec
 from shoal.model.wire import (
@@ -34,6 +34,18 @@ _JSON = {"Content-Type": "application/json"}
 def new_key() -> str:
     """A fresh idempotency key (UUIDv7)."""
     return uuid7(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs to list; all that are given must hold. The owner `me` is the token's."""
+
+    states: Sequence[str]
+    queue: str | None
+    owner: str | None
+    array: str | int | None
+    """Elements of this array only."""
+    top_level: bool
+    """Each array as one row."""
 
 
 class Jobs:
@@ -62,49 +74,33 @@ class Jobs:
             query={"must_fit": 1 if must_fit else None},
             body=body,
             headers={**_JSON, "Idempotency-Key": key},
-            repeatable=True,
+            manner=REPEATABLE,
         )
         return decode_json(reply.body, Job), reply.headers.get("Idempotency-Replayed") == "true"
 
     def dry_run(self, spec: JobSpec | Mapping[str, Any], *, must_fit: bool = False) -> Job:
         """The job as it would be, without a number; nothing is created. Raises what `submit` would."""
         query = {"dry_run": 1, "must_fit": 1 if must_fit else None}
-        reply = self._http.request("POST", self._all(), query=query, body=encode_json(spec), headers=_JSON, repeatable=True)
+        reply = self._http.request("POST", self._all(), query=query, body=encode_json(spec), headers=_JSON, manner=REPEATABLE)
         return decode_json(reply.body, Job)
 
     def submit_batch(self, batch: Batch) -> tuple[BatchAnswer, ...]:
         """An answer per item, in their order; each item's key makes the whole safe to repeat."""
-        reply = self._http.request("POST", f"{self._all()}:batch", body=encode_json(batch), headers=_JSON, repeatable=True)
+        reply = self._http.request("POST", f"{self._all()}:batch", body=encode_json(batch), headers=_JSON, manner=REPEATABLE)
         return decode_json(reply.body, tuple[BatchAnswer, ...])
 
-    def list(
-        self,
-        *,
-        states: Sequence[str] = (),
-        queue: str | None = None,
-        owner: str | None = None,
-        array: str | int | None = None,
-        top_level: bool = False,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> JobPage:
+    def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[JobFilters]) -> JobPage:
         """
-        One page, newest first; the owner `me` is the token's.
+        One page, newest first.
 
         `next` of the page, given as `cursor` with the same filters, is the next one.
         """
-        query = {
-            "state": tuple(states),
-            "queue": queue,
-            "owner": owner,
-            "array": array,
-            "top_level": 1 if top_level else None,
-            "limit": limit,
-            "cursor": cursor,
-        }
+        query: dict[str, Any] = {**filters, "limit": limit, "cursor": cursor}
+        query["state"] = tuple(query.pop("states", ()))
+        query["top_level"] = 1 if query.get("top_level") else None
         return decode_json(self._http.request("GET", self._all(), query=query).body, JobPage)
 
-    def list_all(self, *, count_max: int | None = None, **filters: Any) -> Iterator[Job]:
+    def list_all(self, *, count_max: int | None = None, **filters: Unpack[JobFilters]) -> Iterator[Job]:
         """All jobs that match, newest first, page by page; at most `count_max`."""
         left = count_max if count_max is not None else 1 << 62
         cursor: str | None = None
@@ -123,7 +119,7 @@ class Jobs:
     def update(self, ref: str | int, patch: JobPatch) -> Job:
         """Changes priority, time limit or queue."""
         body = {name: value for name, value in _plain(patch).items() if value is not None}
-        reply = self._http.request("PATCH", self._one(ref), body=encode_json(body), headers=_JSON, repeatable=True)
+        reply = self._http.request("PATCH", self._one(ref), body=encode_json(body), headers=_JSON, manner=REPEATABLE)
         return decode_json(reply.body, Job)
 
     def cancel(self, ref: str | int, *, mode: CancelMode = CancelMode.GRACEFUL, grace: str | None = None, reason: str = "") -> Job:
@@ -153,13 +149,15 @@ class Jobs:
             left_s = LONG_POLL_MS_MAX / 1_000 if until is None else min(until - time.monotonic(), LONG_POLL_MS_MAX / 1_000)
             wait_ms = max(0, round(left_s * 1_000))
             query = {"timeout": f"{wait_ms}ms"}
-            reply = self._http.request("GET", f"{self._one(ref)}/wait", query=query, timeout_s=wait_ms / 1_000 + POLL_MARGIN_S)
+            reply = self._http.request(
+                "GET", f"{self._one(ref)}/wait", query=query, manner=Manner(timeout_s=wait_ms / 1_000 + POLL_MARGIN_S)
+            )
             job = decode_json(reply.body, Job)
             if job.state in ENDED or (until is not None and time.monotonic() >= until):
                 return job
 
     def _wish(self, ref: str | int, verb: str, wish: Any) -> Job:
-        reply = self._http.request("POST", f"{self._one(ref)}:{verb}", body=encode_json(wish), headers=_JSON, repeatable=True)
+        reply = self._http.request("POST", f"{self._one(ref)}:{verb}", body=encode_json(wish), headers=_JSON, manner=REPEATABLE)
         return decode_json(reply.body, Job)
 
     def _all(self, project: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.client.transport import segment
+from shoal.client.transport import REPEATABLE, segment
 from shoal.model.codec import decode_json, encode_json
 from shoal.model.wire import NodeAsk, NodeView
 
@@ -44,5 +44,5 @@ class Nodes:
     def _ask(self, node_id: str, verb: str, reason: str) -> NodeView:
         body = encode_json(NodeAsk(reason=reason))
         headers = {"Content-Type": "application/json"}
-        reply = self._http.request("POST", f"/v1/nodes/{segment(node_id)}:{verb}", body=body, headers=headers, repeatable=True)
+        reply = self._http.request("POST", f"/v1/nodes/{segment(node_id)}:{verb}", body=body, headers=headers, manner=REPEATABLE)
         return decode_json(reply.body, NodeView)

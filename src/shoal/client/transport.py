@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from email.message import Message
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from shoal import __version__
@@ -35,6 +35,17 @@ IDLE_KEPT_MAX = 8
 Body = bytes | IO[bytes] | Iterable[bytes] | None
 
 _BROKEN = (http.client.HTTPException, OSError)
+
+
+class Manner(NamedTuple):
+    """How a request is sent. A POST or PATCH that is not `repeatable`, and a body that is no bytes, go out once only."""
+
+    repeatable: bool = False
+    timeout_s: float = ANSWER_TIMEOUT_S
+
+
+USUAL = Manner()
+REPEATABLE = Manner(repeatable=True)
 
 
 class Reply:
@@ -86,21 +97,16 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         body: Body = None,
         headers: Mapping[str, str] | None = None,
-        repeatable: bool | None = None,
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        manner: Manner = USUAL,
     ) -> Reply:
-        """
-        The whole answer. Raises the error that a problem of the server stands for; Unavailable when it cannot be reached.
-
-        `repeatable`: None means by method (all but POST and PATCH). A body that is no bytes is sent once only.
-        """
+        """The whole answer. Raises the error that a problem of the server stands for; Unavailable when it cannot be reached."""
         target = self.target(path, query)
-        again = method not in ("POST", "PATCH") if repeatable is None else repeatable
+        again = manner.repeatable or method not in ("POST", "PATCH")
         again = again and (body is None or isinstance(body, bytes))
         patience = Patience(self.patience_s)
         while True:
             try:
-                return self._once(method, target, body, headers, timeout_s)
+                return self._once(method, target, body, headers, manner.timeout_s)
             except Unavailable as error:
                 patience.pause(error, wanted_s=error.retry_after_ms / 1_000)
             except _Unreached as broken:

@@ -58,6 +58,7 @@ class Driver:
         now_ms = self._clock.monotonic_ms()
         faults: list[str] = []
         since_ms = self._round_since_ms
+        faults.extend(f"step {name} failed: {why}" for name, why in sorted(dict(self._plane.troubles).items()))
         if not self._thread.is_alive():
             faults.append("the plane does not run")
         if self._failures >= FAILURES_TOLD:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from shoal.base.errors import Conflict, Malformed, NotFound, RateLimited, ShoalError, Unavailable
-from shoal.client.transport import Transport
+from shoal.client.transport import REPEATABLE, Transport
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Step = Callable[[socket.socket, bytes], None]
@@ -136,7 +136,7 @@ def test_a_post_that_breaks_is_sent_once() -> None:
 
 def test_a_post_with_a_key_is_sent_again_as_it_was() -> None:
     with scripted(hang_up, answer(OK)) as server:
-        Transport(server.url, patience_s=5).request("POST", "/x", body=b"b", headers={"Idempotency-Key": "k"}, repeatable=True)
+        Transport(server.url, patience_s=5).request("POST", "/x", body=b"b", headers={"Idempotency-Key": "k"}, manner=REPEATABLE)
         assert server.requests[0] == server.requests[1]
 
 

@@ -19,10 +19,11 @@ from shoal.run.log_lines import JsonLines
 
 
 class Rounds:
-    """The two methods of a plane that a driver knows, with rounds that a test decides on."""
+    """What a driver knows of a plane, with rounds that a test decides on."""
 
     def __init__(self, work: Callable[[int], None]) -> None:
         self.count = 0
+        self.troubles: dict[str, str] = {}
         self._work = work
         self._bell = threading.Event()
 
@@ -67,6 +68,19 @@ def test_a_failing_round_is_told_by_health_until_one_succeeds(caplog: pytest.Log
     finally:
         driver.stop()
     assert driver.health().faults == ("the plane does not run",)
+
+
+def test_a_step_that_failed_is_told_by_health() -> None:
+    rounds = Rounds(lambda _count: None)
+    driver = Driver(rounds, RealClock())  # type: ignore[arg-type]
+    driver.start()
+    try:
+        rounds.troubles["schedule"] = "the disk is full"
+        assert driver.health().faults == ("step schedule failed: the disk is full",)
+        rounds.troubles.clear()
+        assert driver.health().ok
+    finally:
+        driver.stop()
 
 
 def test_pauses_after_failures_grow() -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 import uvloop
@@ -104,8 +105,10 @@ async def run(url: str, token: str, clients: int, seconds: float) -> dict[str, o
     ).encode()
     tally = Tally()
     loop = asyncio.get_running_loop()
+    assert where.hostname is not None
+    assert where.port is not None
     made = [
-        await loop.create_connection(lambda number=number: Client(head, b"\r\n\r\n" + BODY, number, tally), where.hostname, where.port)
+        await loop.create_connection(partial(Client, head, b"\r\n\r\n" + BODY, number, tally), where.hostname, where.port)
         for number in range(clients)
     ]
     await asyncio.sleep(WARM_UP_S)

@@ -132,7 +132,7 @@ class Course:
         hold = self.holds.get(commit.allocation)
         if hold is None:
             self._say_gone(commit.allocation, commit.attempt, "the agent does not have it any more")
-        elif hold.phase is Phase.PREPARED and hold.stop is None:
+        elif hold.phase is Phase.PREPARED:
             hold.write(Began(commit=commit, at_ms=self.clock.now_ms()))
             self.begin(hold)
 

@@ -154,6 +154,8 @@ def test_the_store_decides_where_to_send_from(tmp_path: Path) -> None:
     mail.confirm(parcel, UploadReply(recorded=1, log_offsets=((JOB, 1, 0, 10),)))
     assert mail.load().logs == ()
     assert not mail.has_news()
+    mail.confirm(parcel, UploadReply(recorded=1, log_offsets=((JOB, 1, 0, 2),)))
+    assert [(c.offset, c.data) for c in mail.load().logs] == [(2, b"23456789")], "a store that lost bytes gets them again"
 
 
 def test_a_loud_task_does_not_hold_up_the_others(tmp_path: Path) -> None:

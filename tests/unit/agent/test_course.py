@@ -1,0 +1,423 @@
+"""The course of an allocation, step by step: commands and events in, orders to the supervisor and reports out. No process is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from orders import GPUS, JOB, prepare
+
+from shoal.agent.course import Course
+from shoal.agent.holds import HoldJournal, Phase
+from shoal.agent.home import make_home
+from shoal.agent.mail import Mail
+from shoal.agent.outbox import Outbox
+from shoal.agent.probe.protocol import DeviceGone, DeviceUse
+from shoal.agent.runtimes.host import HostRuntime
+from shoal.agent.supervisor import wire
+from shoal.agent.takeup import go_on, reconcile, restore
+from shoal.agent.unprepared import Unprepared
+from shoal.agent.use import Meter
+from shoal.base.errors import NotFound
+from shoal.base.rng import Rng
+from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.event import Report
+from shoal.model.job import CancelMode, JobSpec, WorkDir
+from shoal.model.node import Device
+from shoal.model.reason import ReasonCode
+from shoal.testing.clock import SimulatedClock
+
+ALLOCATION = f"{JOB}.1.0"
+
+
+class Shelf:
+    def fetch_blob(self, sha256: str, target: Path) -> None:
+        raise NotFound("none")
+
+    def secrets(self, allocation: str) -> dict[str, bytes]:
+        return {}
+
+
+@dataclass
+class Bench:
+    """Devices on which tests put processes by hand."""
+
+    pretended: bool = True
+    open_by: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def devices(self) -> tuple[Device, ...]:
+        return ()
+
+    def driver(self) -> str | None:
+        return None
+
+    def use(self, uuids: tuple[str, ...]) -> dict[str, DeviceUse]:
+        return {}
+
+    def processes(self, uuid: str) -> tuple[int, ...]:
+        if uuid in self.gone:
+            raise DeviceGone(uuid)
+        return self.open_by.get(uuid, ())
+
+
+class Node:
+    """A course with everything around it; `again` is the next agent on the same state."""
+
+    def __init__(self, directory: Path, seed: int = 1) -> None:
+        self.directory = directory
+        self.seed = seed
+        self.clock = SimulatedClock()
+        self.bench = Bench()
+        self.aside: list[Prepare] = []
+        home = make_home(directory / "node", directory / "work")
+        self.mail = Mail(home, Outbox(home.outbox))
+        self.course = Course(
+            journal=HoldJournal(home.holds),
+            mail=self.mail,
+            runtime=HostRuntime(home, Shelf(), {}),
+            probe=self.bench,
+            meter=Meter(self.bench, self.clock),
+            clock=self.clock,
+            rng=Rng(seed),
+            address="10.0.0.1",
+            prepare_aside=self.aside.append,
+            aside=lambda work: work(),
+        )
+
+    def again(self, listing: wire.Listing, rebooted: bool = False) -> Node:
+        for hold in self.course.holds.values():
+            if hold.port is not None:
+                hold.port.release()  # as the end of the process does
+        node = Node(self.directory, self.seed + 1)
+        restore(node.course)
+        go_on(node.course, rebooted)
+        node.course.orders = []
+        reconcile(node.course, listing, rebooted)
+        return node
+
+    def reports(self) -> list[Report]:
+        """Everything that was said so far; a last word when it may be."""
+        self.mail.load()
+        return list(self.mail.outbox.waiting())
+
+    def kinds(self) -> list[str]:
+        return [type(report).__name__ for report in self.reports()]
+
+    def give(self, answer: Callable[[wire.Order], wire.Result] | None = None) -> list[wire.Order]:
+        """Carries out the collected orders with the given answers (all Done by default) and returns them."""
+        given: list[wire.Order] = []
+        while self.course.orders:
+            orders, self.course.orders = self.course.orders, []
+            for order, then in orders:
+                given.append(order)
+                if then is not None:
+                    then(answer(order) if answer is not None else wire.Done())
+        return given
+
+    def exit(self, rank: int, code: int = 0, *, alive: bool = False, stopped: bool = False) -> None:
+        look = wire.TaskLook(rank, 100 + rank, code, None, False, stopped, 5)
+        self.course.exited(wire.Exited(ALLOCATION, 1, look, alive, 70, 1_000))
+
+    def stop(self, mode: CancelMode) -> None:
+        self.course.stop(Stop(allocation=ALLOCATION, job=JOB, attempt=1, mode=mode, signal="USR1", grace_ms=7_000))
+
+    @property
+    def phase(self) -> Phase:
+        return self.course.holds[ALLOCATION].phase
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def looked(*tasks: wire.TaskLook, alive: bool, stopping: bool = False, why: str = "") -> wire.Listing:
+    return wire.Listing((wire.AllocationLook(ALLOCATION, 1, tasks, alive, stopping, why),), 1)
+
+
+NOTHING = wire.Listing((), 1)
+
+
+# --- the usual way --------------------------------------------------------------------------------------------------------
+def test_a_job_of_one_node_goes_its_whole_way(node: Node) -> None:
+    node.course.prepare(prepare(tasks=2, gpus=2))
+    assert [type(order).__name__ for order in node.give()] == ["Open", "Spawn", "Spawn"]
+    assert node.kinds() == ["AllocationPrepared", "AllocationStarted"]
+    node.exit(0, alive=True)
+    assert node.phase is Phase.STARTED
+    node.exit(1, 3)
+    assert node.phase is Phase.RELEASED
+    assert [type(order).__name__ for order in node.give()] == ["Forget"]
+    assert node.kinds()[2:] == ["TaskExited", "TaskExited", "AllocationReleased"]
+    assert node.reports()[-1].usage.cpu_ms == 70  # type: ignore[union-attr]
+    node.course.forget(ALLOCATION)
+    assert node.course.holds == {}
+
+
+def test_a_gang_waits_for_its_commit_and_the_port_is_held_until_then(node: Node) -> None:
+    order = prepare(nodes=2)
+    node.course.prepare(order)
+    assert node.phase is Phase.PREPARED
+    assert node.give() == []
+    port = node.course.holds[ALLOCATION].port
+    assert port is not None
+    assert node.reports()[0].port == port.port  # type: ignore[union-attr]
+    commit = Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="10.0.0.1", master_port=port.port, members=order.members)
+    node.course.commit(commit)
+    node.course.commit(commit)
+    assert [type(order).__name__ for order in node.give()] == ["Open", "Spawn"]
+    assert node.course.holds[ALLOCATION].port is None
+
+
+def test_setup_comes_first_and_what_it_left_behind_lives_as_long_as_the_tasks(node: Node) -> None:
+    node.course.prepare(prepare(JobSpec(run="true", setup="true")))
+    spawned = [order.rank for order in node.give() if isinstance(order, wire.Spawn)]
+    assert spawned == [-1]
+    node.exit(-1, alive=True)
+    assert [order.rank for order in node.give() if isinstance(order, wire.Spawn)] == [0]
+    node.exit(0, alive=True)
+    assert node.give() == [wire.Stop(ALLOCATION, force=True)]
+    assert node.phase is Phase.STARTED
+    node.course.stopped(wire.Stopped(ALLOCATION, 1, "asked"))
+    assert node.phase is Phase.RELEASED
+    assert node.reports()[-1].reason is None  # type: ignore[union-attr]
+
+
+def test_a_failed_setup_starts_no_task(node: Node) -> None:
+    node.course.prepare(prepare(JobSpec(run="true", setup="false")))
+    node.give()
+    node.exit(-1, 1)
+    assert node.phase is Phase.RELEASED
+    assert not any(isinstance(order, wire.Spawn) for order in node.give())
+
+
+# --- twice, late, unknown -------------------------------------------------------------------------------------------------
+def test_every_command_may_come_twice(node: Node) -> None:
+    for _ in range(2):
+        node.course.prepare(prepare())
+    assert len([order for order in node.give() if isinstance(order, wire.Spawn)]) == 1
+    for _ in range(2):
+        node.stop(CancelMode.GRACEFUL)
+    assert len(node.give()) == 1
+    node.exit(0, 143, stopped=True)
+    node.exit(0, 143, stopped=True)
+    node.stop(CancelMode.FORCE)
+    assert node.kinds() == ["AllocationPrepared", "AllocationStarted", "TaskExited", "AllocationReleased"]
+
+
+def test_a_lower_attempt_is_dropped(node: Node) -> None:
+    later = replace(prepare(), attempt=2, allocation=f"{JOB}.2.0")
+    node.course.prepare(later)
+    node.course.prepare(prepare())
+    assert set(node.course.holds) == {later.allocation}
+
+
+def test_commands_for_what_is_not_here_are_answered_with_gone(node: Node) -> None:
+    node.stop(CancelMode.GRACEFUL)
+    node.course.commit(Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="", master_port=0, members=()))
+    assert node.kinds() == ["AllocationReleased", "AllocationReleased"]
+    assert [report.reason is None for report in node.reports()] == [True, False]  # type: ignore[union-attr]
+
+
+def test_a_commit_after_a_stop_starts_nothing(node: Node) -> None:
+    order = prepare(nodes=2)
+    node.course.prepare(order)
+    node.stop(CancelMode.GRACEFUL)
+    node.course.commit(Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="a", master_port=1, members=order.members))
+    assert node.give() == []
+    assert node.kinds() == ["AllocationPrepared", "AllocationReleased"]
+
+
+def test_a_stop_that_comes_while_files_are_fetched_counts_when_they_are_there(node: Node) -> None:
+    node.course.prepare(prepare(JobSpec(run="true", workdir=WorkDir(blob="ab" * 32))))
+    assert len(node.aside) == 1
+    node.stop(CancelMode.GRACEFUL)
+    assert node.phase is Phase.PREPARING
+    node.course.prepared(ALLOCATION, Unprepared("not to be had"))
+    assert node.kinds() == ["AllocationReleased"]
+
+
+# --- stops ----------------------------------------------------------------------------------------------------------------
+def test_a_stronger_stop_goes_through_and_a_weaker_one_does_not(node: Node) -> None:
+    node.course.prepare(prepare())
+    node.give()
+    node.stop(CancelMode.GRACEFUL)
+    assert node.give() == [wire.Stop(ALLOCATION, 10, 7_000, False)]
+    node.stop(CancelMode.FORCE)
+    node.stop(CancelMode.GRACEFUL)
+    assert node.give() == [wire.Stop(ALLOCATION, 10, 7_000, True)]
+
+
+def test_the_end_of_the_lease_is_the_reason(node: Node) -> None:
+    node.course.prepare(prepare())
+    node.give()
+    node.exit(0, 143, alive=True, stopped=True)
+    node.course.stopped(wire.Stopped(ALLOCATION, 1, "lease"))
+    reason = node.reports()[-1].reason  # type: ignore[union-attr]
+    assert reason is not None
+    assert reason.code is ReasonCode.NODE_LOST
+    assert "300 s" in reason.message
+
+
+def test_what_the_control_plane_disowns_is_killed(node: Node) -> None:
+    """Case 13: a record was purged, the agent still holds the job."""
+    node.course.prepare(prepare(gpus=1))
+    node.give()
+    node.course.kill(ALLOCATION)
+    assert [order.force for order in node.give() if isinstance(order, wire.Stop)] == [True]
+    node.course.stopped(wire.Stopped(ALLOCATION, 1, "asked"))
+    assert node.course.devices.held() == ()
+    node.course.kill(ALLOCATION)
+    assert node.course.holds == {}
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------------
+def test_a_held_device_is_refused_with_its_holder_and_free_again_after_the_release(node: Node) -> None:
+    node.course.prepare(prepare(gpus=1))
+    node.give()
+    other = replace(prepare(gpus=1), allocation="other.1.0", job="other")
+    node.course.prepare(other)
+    failed = node.reports()[-1]
+    assert type(failed).__name__ == "PrepareFailed"
+    assert ALLOCATION in failed.reason.message  # type: ignore[union-attr]
+    assert not failed.fatal  # type: ignore[union-attr]
+    node.exit(0)
+    node.course.prepare(other)
+    assert node.course.devices.holders(GPUS[0]) == ("other.1.0",)
+
+
+def test_what_cannot_be_started_is_a_failed_prepare_and_frees_the_devices(node: Node) -> None:
+    node.course.prepare(prepare(gpus=1))
+    node.give(lambda order: wire.Done() if isinstance(order, wire.Forget) else wire.Failed("system", "No space left on device"))
+    assert node.kinds()[-1] == "PrepareFailed"
+    assert "No space left" in node.reports()[-1].reason.message  # type: ignore[union-attr]
+    assert node.course.devices.held() == ()
+
+
+def test_a_commit_that_comes_after_the_lease_starts_nothing(node: Node) -> None:
+    def answer(order: wire.Order) -> wire.Result:
+        return wire.Failed("late", "too late") if isinstance(order, wire.Spawn) else wire.Done()
+
+    node.course.prepare(prepare())
+    node.give(answer)
+    node.course.stopped(wire.Stopped(ALLOCATION, 1, "asked"))
+    assert node.kinds() == ["AllocationPrepared", "AllocationReleased"]
+    assert node.reports()[-1].reason.code is ReasonCode.NODE_LOST  # type: ignore[union-attr]
+
+
+# --- devices --------------------------------------------------------------------------------------------------------------
+def test_a_device_that_is_still_open_is_dirty_and_nobody_else_s(node: Node) -> None:
+    """
+    1. the group is empty, but the driver still lists a process on the GPU
+    2. for some looks that is patience, then the device is told as DIRTY; nothing is released
+    3. the process is gone: released, clean
+    """
+    node.course.prepare(prepare(gpus=2))
+    node.give()
+    node.bench.open_by[GPUS[1]] = (4711,)
+    node.exit(0)
+    assert node.phase is Phase.EMPTY
+    assert node.mail.load().dirty == ()
+    for _ in range(12):
+        node.clock.advance(1_000)
+        node.course.tick()
+    assert node.phase is Phase.EMPTY
+    assert node.mail.load().dirty == GPUS[:2]
+    assert "AllocationReleased" not in node.kinds()
+    node.bench.open_by.clear()
+    node.clock.advance(1_000)
+    node.course.tick()
+    assert node.phase is Phase.RELEASED
+    assert node.mail.load().dirty == ()
+
+
+def test_a_gpu_that_falls_off_ends_who_has_it(node: Node) -> None:
+    node.course.prepare(prepare(gpus=1))
+    node.give()
+    node.bench.gone.add(GPUS[0])
+    node.course.lose_devices((GPUS[0],))
+    assert node.give() == [wire.Stop(ALLOCATION, force=True)]
+    node.course.stopped(wire.Stopped(ALLOCATION, 1, "asked"))
+    assert node.reports()[-1].reason.code is ReasonCode.DEVICE_LOST  # type: ignore[union-attr]
+
+
+def test_the_unkillable_are_told_and_their_devices_are_dirty(node: Node) -> None:
+    node.course.prepare(prepare(gpus=1))
+    node.give()
+    node.course.unkillable(wire.Unkillable(ALLOCATION, 1, (7,)))
+    assert node.kinds()[-1] == "AllocationUnkillable"
+    assert node.mail.load().dirty == GPUS[:1]
+
+
+# --- the next agent -------------------------------------------------------------------------------------------------------
+def test_ends_while_no_agent_was_there_are_told_by_the_next(node: Node) -> None:
+    node.course.prepare(prepare(tasks=2))
+    node.give()
+    after = node.again(looked(wire.TaskLook(0, 1, 5, at_ms=9), wire.TaskLook(1, 2), alive=True))
+    exits = [(r.rank, r.exit_code) for r in after.reports() if type(r).__name__ == "TaskExited"]  # type: ignore[union-attr]
+    assert exits == [(0, 5)]
+    assert after.phase is Phase.STARTED
+    after.exit(0, 5, alive=True)
+    after.exit(1)
+    assert after.phase is Phase.RELEASED
+    assert after.kinds().count("TaskExited") == 2
+
+
+def test_a_start_that_was_decided_and_not_carried_out_is_carried_out(node: Node) -> None:
+    node.course.prepare(prepare())
+    after = node.again(NOTHING)
+    assert [type(order).__name__ for order in after.give()] == ["Open", "Spawn"]
+
+
+def test_nothing_is_started_again_after_a_reboot(node: Node) -> None:
+    node.course.prepare(prepare())
+    after = node.again(NOTHING, rebooted=True)
+    assert not any(isinstance(order, wire.Spawn) for order in after.give())
+    assert after.reports()[-1].reason.code is ReasonCode.NODE_LOST  # type: ignore[union-attr]
+
+
+def test_a_task_lost_with_its_supervisor_has_no_exit_and_a_reason(node: Node) -> None:
+    node.course.prepare(prepare())
+    node.give()
+    after = node.again(looked(wire.TaskLook(0, 1, 137, 9, lost=True), alive=False, stopping=True, why="supervisor-lost"))
+    assert "TaskExited" not in after.kinds()
+    assert after.reports()[-1].reason.code is ReasonCode.SUPERVISOR_LOST  # type: ignore[union-attr]
+
+
+def test_a_stop_that_was_taken_is_pressed_again(node: Node) -> None:
+    node.course.prepare(prepare())
+    node.give()
+    node.stop(CancelMode.FORCE)
+    after = node.again(looked(wire.TaskLook(0, 1), alive=True))
+    assert wire.Stop(ALLOCATION, 10, 7_000, True) in after.give()
+
+
+def test_a_last_word_that_was_not_told_is_told_once(node: Node) -> None:
+    node.course.prepare(prepare())
+    node.give()
+    node.exit(0)
+    after = node.again(looked(wire.TaskLook(0, 1, 0), alive=False))
+    assert after.kinds().count("AllocationReleased") == 1
+    assert wire.Forget(ALLOCATION) in after.give()
+    assert after.again(NOTHING).kinds().count("AllocationReleased") == 1
+
+
+def test_what_no_journal_knows_is_ended(node: Node) -> None:
+    after = node.again(looked(wire.TaskLook(0, 1), alive=True))
+    assert after.give() == [wire.Stop(ALLOCATION, force=True)]
+    after.course.stopped(wire.Stopped(ALLOCATION, 1, "asked"))
+    assert after.give() == [wire.Forget(ALLOCATION)]
+
+
+def test_a_prepared_member_waits_on_with_its_port(node: Node) -> None:
+    node.course.prepare(prepare(nodes=2))
+    port = node.course.holds[ALLOCATION].port_number
+    after = node.again(NOTHING)
+    held = after.course.holds[ALLOCATION].port
+    assert held is not None
+    assert held.port == port
+    held.release()

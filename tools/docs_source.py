@@ -13,8 +13,8 @@ def words_under(body: list[ast.stmt]) -> dict[str, str]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
-        has_words = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
-        found[node.target.id] = " ".join(after.value.value.split()) if has_words else ""
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        found[node.target.id] = " ".join(text.split()) if isinstance(text, str) else ""
     return found
 
 

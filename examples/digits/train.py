@@ -106,7 +106,7 @@ Places = list[tuple[str, int]]
 def _collect(world: int, port: int, ear: socket.socket) -> Places:
     """Rank 0: hears from every other rank, then tells each of them where all are."""
     places: dict[int, tuple[str, int]] = {}
-    callers = []
+    callers: list[socket.socket] = []
     with socket.create_server(("", port)) as door:
         door.settimeout(MEET_SECONDS_MAX)
         while len(callers) < world - 1:

@@ -99,17 +99,17 @@ class SlurmCluster:
     def __init__(self, nodes: int, gpus: int) -> None:
         self._nodes = [f"n{i + 1}" for i in range(nodes)]
         self._gpus = gpus
-        self._running: list[subprocess.Popen[bytes]] = []
-        self._root = Path()
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.root = Path()
         self._completed = 0
 
     def __enter__(self) -> SlurmCluster:
-        self._root = Path(tempfile.mkdtemp(prefix="slurm-"))
-        self._root.chmod(0o755)
+        self.root = Path(tempfile.mkdtemp(prefix="slurm-"))
+        self.root.chmod(0o755)
         try:
             self._write_files()
             self._start("munged", "--foreground", "--force", *self._munge_files())
-            self._await(lambda: (self._root / "munge.socket").exists(), "munged's socket")
+            self._await(lambda: (self.root / "munge.socket").exists(), "munged's socket")
             self._start("slurmctld", "-D", "-c")
             for node in self._nodes:
                 self._start("slurmd", "-D", "-N", node)
@@ -146,18 +146,18 @@ class SlurmCluster:
         seconds = time.monotonic() - started
         done = self._call("squeue", "-h", "-r", "-t", "COMPLETED", "-o", "%i").split()
         if len(done) - self._completed != jobs:
-            raise RuntimeError(f"Slurm completed {len(done) - self._completed} of {jobs} jobs; see {self._root}")
+            raise RuntimeError(f"Slurm completed {len(done) - self._completed} of {jobs} jobs; see {self.root}")
         self._completed = len(done)
         return seconds
 
     def _sbatch(self, *more: str) -> tuple[str, ...]:
-        return ("sbatch", "-Q", "-n1", "--gres=gpu:1", "-o", "/dev/null", *more, str(self._root / "noop.sh"))
+        return ("sbatch", "-Q", "-n1", "--gres=gpu:1", "-o", "/dev/null", *more, str(self.root / "noop.sh"))
 
     def _loop_of(self, count: int) -> str:
         return f"i=0; while [ $i -lt {count} ]; do {' '.join(self._sbatch())} >/dev/null || exit 1; i=$((i+1)); done"
 
     def _write_files(self) -> None:
-        root, ports = self._root, _free_ports(1 + len(self._nodes))
+        root, ports = self.root, _free_ports(1 + len(self._nodes))
         for part in ("state", *(f"spool/{node}" for node in self._nodes)):
             (root / part).mkdir(parents=True)
         key = root / "munge.key"
@@ -178,19 +178,19 @@ class SlurmCluster:
 
     def _munge_files(self) -> tuple[str, ...]:
         files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "log-file": "munged.log", "seed-file": "seed"}
-        return tuple(f"--{option}={self._root / name}" for option, name in files.items())
+        return tuple(f"--{option}={self.root / name}" for option, name in files.items())
 
     def _environment(self) -> dict[str, str]:
         path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-        return {**os.environ, "PATH": path, "SLURM_CONF": str(self._root / "slurm.conf")}
+        return {**os.environ, "PATH": path, "SLURM_CONF": str(self.root / "slurm.conf")}
 
     def _start(self, program: str, *arguments: str) -> None:
-        with (self._root / "starts.log").open("ab") as log:
+        with (self.root / "starts.log").open("ab") as log:
             found = _find(program)
             if found is None:
                 raise RuntimeError(f"{program} is not installed")
             command = [found, *arguments]
-            self._running.append(subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self.running.append(subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def _call(self, *command: str) -> str:
         return subprocess.run(command, env=self._environment(), check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -204,21 +204,21 @@ class SlurmCluster:
         by = time.monotonic() + START_SECONDS_MAX
         while not holds():
             if time.monotonic() > by:
-                raise RuntimeError(f"no {what} within {START_SECONDS_MAX} s: {(self._root / 'starts.log').read_text()[-2000:]}")
+                raise RuntimeError(f"no {what} within {START_SECONDS_MAX} s: {(self.root / 'starts.log').read_text()[-2000:]}")
             time.sleep(POLL_SECONDS)
 
     def _stop(self) -> None:
-        for process in reversed(self._running):
+        for process in reversed(self.running):
             process.send_signal(signal.SIGTERM)
         by = time.monotonic() + STOP_SECONDS_MAX
-        for process in reversed(self._running):
+        for process in reversed(self.running):
             try:
                 process.wait(max(0.0, by - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._running.clear()
-        shutil.rmtree(self._root, ignore_errors=True)
+        self.running.clear()
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from from_path import load
 from shoal.base import errors
 from shoal.formats.jobfile import read_jobs
 from shoal.lifecycle.spec_rules import check_spec
@@ -22,18 +20,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rg
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 
 
-def load_tool(name: str) -> ModuleType:
-    """A module of tools/, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-PRINTED: dict[str, object] = load_tool("docs").PAGES
+PRINTED: dict[str, object] = load("tools/docs.py").PAGES
 
 
 def rows_of(page: str) -> dict[str, list[str]]:

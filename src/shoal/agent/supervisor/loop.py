@@ -27,7 +27,10 @@ from shoal.agent.supervisor.wards import Clock, Wards
 WAIT_MS_MAX = 1_000
 """The selector's clock stands still while the machine sleeps; after waking, a deadline is seen at most so much later."""
 IDLE_EXIT_MS = 30_000
-"""With nothing held and nobody connected for so long the supervisor ends: an agent that comes back starts a new one."""
+"""
+With nothing alive and nobody connected for so long the supervisor ends: an agent that comes back starts a new one, which knows from
+the journal how everything ended.
+"""
 SYNC_EVERY_MS = 100
 """Ends are synced to the disk this often, many at once: only the machine's own death can lose them earlier."""
 UNSENT_BYTES_MAX = 8 << 20
@@ -126,7 +129,7 @@ class Supervisor:
 
     def _finished(self) -> bool:
         now_ms = self._clock.boottime_ms()
-        if self._wards.wards or self._peers:
+        if self._peers or self._anything_lives():
             self._idle_since_ms = now_ms
         if self._leaving:
             return not self._anything_lives()

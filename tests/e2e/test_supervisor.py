@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from supervised import Supervised, boottime_ms, eventually, marked
 
+from shoal.agent.ending import end_work
 from shoal.agent.supervisor import wire
 
 KINDS = (
@@ -21,8 +22,19 @@ KINDS = (
 
 @pytest.fixture(params=KINDS)
 def supervised(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervised]:
-    name = f"shoal-test-{os.getpid()}-{request.param}"
-    under_test = Supervised(tmp_path / "supervisor", name, request.param)
+    """One per way of keeping processes together, for what depends on it."""
+    yield from _supervised(tmp_path, request.param)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Supervised]:
+    """One of the best kind that this machine allows, for what is the same everywhere."""
+    yield from _supervised(tmp_path, "auto")
+
+
+def _supervised(tmp_path: Path, kind: str) -> Iterator[Supervised]:
+    name = f"shoal-test-{os.getpid()}-{kind}"
+    under_test = Supervised(tmp_path / "supervisor", name, kind)
     yield under_test
     under_test.end()
     assert marked(name) == []
@@ -42,40 +54,40 @@ def test_the_use_of_a_task_is_told(supervised: Supervised) -> None:
     assert told.cpu_ms > 20
 
 
-def test_a_signal_is_told_as_128_plus_its_number(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "kill -USR1 $$")
-    assert supervised.exited("a.1.0").task.exit_code == 128 + 10
-    assert supervised.exited("a.1.0").task.signal == 10
+def test_a_signal_is_told_as_128_plus_its_number(one: Supervised) -> None:
+    one.run("a.1.0", "kill -USR1 $$")
+    assert one.exited("a.1.0").task.exit_code == 128 + 10
+    assert one.exited("a.1.0").task.signal == 10
 
 
-def test_a_program_that_is_not_there_ends_with_127_and_says_so(supervised: Supervised) -> None:
-    supervised.open("a.1.0")
-    log = str(supervised.log_path("a.1.0"))
-    supervised.link.give(wire.Spawn("a.1.0", 0, ("no-such-program",), {"PATH": "/bin"}, "/", log))
-    assert supervised.exited("a.1.0").task.exit_code == 127
-    assert "no-such-program" in supervised.log("a.1.0")
+def test_a_program_that_is_not_there_ends_with_127_and_says_so(one: Supervised) -> None:
+    one.open("a.1.0")
+    log = str(one.log_path("a.1.0"))
+    one.link.give(wire.Spawn("a.1.0", 0, ("no-such-program",), {"PATH": "/bin"}, "/", log))
+    assert one.exited("a.1.0").task.exit_code == 127
+    assert "no-such-program" in one.log("a.1.0")
 
 
-def test_a_second_spawn_is_a_no_op_also_after_the_end(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "echo once")
-    supervised.exited("a.1.0")
-    supervised.run("a.1.0", "echo twice")
+def test_a_second_spawn_is_a_no_op_also_after_the_end(one: Supervised) -> None:
+    one.run("a.1.0", "echo once")
+    one.exited("a.1.0")
+    one.run("a.1.0", "echo twice")
     time.sleep(0.1)
-    assert supervised.log("a.1.0") == "once\n"
-    assert len(supervised.events) == 1
+    assert one.log("a.1.0") == "once\n"
+    assert len(one.events) == 1
 
 
-def test_after_forget_the_name_is_free_again(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "true")
-    supervised.exited("a.1.0")
-    assert supervised.link.give(wire.Forget("a.1.0")) == (wire.Done(),)
-    assert supervised.link.list().allocations == ()
-    assert supervised.link.give(wire.Forget("a.1.0")) == (wire.Done(),)
+def test_after_forget_the_name_is_free_again(one: Supervised) -> None:
+    one.run("a.1.0", "true")
+    one.exited("a.1.0")
+    assert one.link.give(wire.Forget("a.1.0")) == (wire.Done(),)
+    assert one.link.list().allocations == ()
+    assert one.link.give(wire.Forget("a.1.0")) == (wire.Done(),)
 
 
-def test_forget_is_refused_while_something_runs(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "sleep 60")
-    answer = supervised.link.give(wire.Forget("a.1.0"))[0]
+def test_forget_is_refused_while_something_runs(one: Supervised) -> None:
+    one.run("a.1.0", "sleep 60")
+    answer = one.link.give(wire.Forget("a.1.0"))[0]
     assert isinstance(answer, wire.Failed)
     assert answer.kind == "busy"
 
@@ -98,14 +110,14 @@ def test_daemons_left_by_a_task_that_ended_are_seen_and_killed(supervised: Super
     assert marked(supervised.name) == []
 
 
-def test_the_ladder_lets_a_task_end_by_itself(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
-    eventually(lambda: "ready" in supervised.log("a.1.0"))
-    supervised.link.give(wire.Stop("a.1.0", grace_ms=30_000))
-    told = supervised.exited("a.1.0")
+def test_the_ladder_lets_a_task_end_by_itself(one: Supervised) -> None:
+    one.run("a.1.0", "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+    eventually(lambda: "ready" in one.log("a.1.0"))
+    one.link.give(wire.Stop("a.1.0", grace_ms=30_000))
+    told = one.exited("a.1.0")
     assert (told.task.exit_code, told.task.stopped) == (3, True)
-    assert supervised.stopped("a.1.0").why == "asked"
-    assert supervised.log("a.1.0").endswith("saved\n")
+    assert one.stopped("a.1.0").why == "asked"
+    assert one.log("a.1.0").endswith("saved\n")
 
 
 def test_the_signal_reaches_the_child_of_a_shell(supervised: Supervised) -> None:
@@ -142,19 +154,19 @@ def test_work_stops_by_itself_when_nobody_feeds(supervised: Supervised) -> None:
     assert [look.alive for look in supervised.link.list().allocations] == [False, True]
 
 
-def test_feeding_keeps_work_alive(supervised: Supervised) -> None:
-    supervised.run("a.1.0", "sleep 300", stop_after_ms=500, grace_ms=100)
+def test_feeding_keeps_work_alive(one: Supervised) -> None:
+    one.run("a.1.0", "sleep 300", stop_after_ms=500, grace_ms=100)
     for _ in range(10):
         time.sleep(0.1)
-        supervised.feed()
-    assert supervised.link.list().allocations[0].alive
-    assert supervised.events == []
+        one.feed()
+    assert one.link.list().allocations[0].alive
+    assert one.events == []
 
 
-def test_nothing_starts_when_the_lease_has_run_out(supervised: Supervised) -> None:
-    supervised.open("a.1.0", stop_after_ms=100)
+def test_nothing_starts_when_the_lease_has_run_out(one: Supervised) -> None:
+    one.open("a.1.0", stop_after_ms=100)
     time.sleep(0.15)
-    answer = supervised.spawn("a.1.0", 0, "true")
+    answer = one.spawn("a.1.0", 0, "true")
     assert isinstance(answer, wire.Failed)
     assert answer.kind == "late"
 
@@ -192,14 +204,14 @@ def test_the_supervisor_and_its_guardian_killed_together(supervised: Supervised)
     assert supervised.link.list().allocations[0].tasks[0].lost
 
 
-def test_a_second_supervisor_leaves_the_first_in_charge(supervised: Supervised) -> None:
-    pid = supervised.pid
-    supervised.link.close()
-    supervised.start()
-    assert supervised.pid == pid
+def test_a_second_supervisor_leaves_the_first_in_charge(one: Supervised) -> None:
+    pid = one.pid
+    one.link.close()
+    one.start()
+    assert one.pid == pid
 
 
-def test_output_is_cut_at_its_bound_and_the_task_goes_on(supervised: Supervised, tmp_path: Path) -> None:
+def test_output_is_cut_at_its_bound_and_the_task_goes_on(tmp_path: Path) -> None:
     from shoal.agent.supervisor.output import LogFile, PipeOutput
 
     output = PipeOutput(LogFile(str(tmp_path / "log"), 1_000), None)
@@ -213,12 +225,12 @@ def test_output_is_cut_at_its_bound_and_the_task_goes_on(supervised: Supervised,
     assert len(text) < 1_200
 
 
-def test_exec_runs_beside_the_task_and_dies_with_its_connection(supervised: Supervised) -> None:
+def test_exec_runs_beside_the_task_and_dies_with_its_connection(one: Supervised) -> None:
     from shoal.agent.supervisor.link import ExecLink
 
-    supervised.run("a.1.0", "sleep 300")
-    env = {"PATH": "/bin:/usr/bin", "TEST_MARK": supervised.name}
-    link = ExecLink(str(supervised.directory), wire.Exec("a.1.0", 0, ("sh", "-c", "read x; echo got $x; echo err >&2; exit 4"), env, "/"))
+    one.run("a.1.0", "sleep 300")
+    env = {"PATH": "/bin:/usr/bin", "TEST_MARK": one.name}
+    link = ExecLink(str(one.directory), wire.Exec("a.1.0", 0, ("sh", "-c", "read x; echo got $x; echo err >&2; exit 4"), env, "/"))
     stdin, stdout, stderr = link.files
     os.write(stdin, b"hello\n")
     os.close(stdin)
@@ -227,26 +239,26 @@ def test_exec_runs_beside_the_task_and_dies_with_its_connection(supervised: Supe
     for fd in (stdout, stderr):
         os.close(fd)
     link.close()
-    again = ExecLink(str(supervised.directory), wire.Exec("a.1.0", 0, ("sleep", "300"), env, "/"))
-    before = len(marked(supervised.name))
+    again = ExecLink(str(one.directory), wire.Exec("a.1.0", 0, ("sleep", "300"), env, "/"))
+    before = len(marked(one.name))
     again.close()
-    eventually(lambda: len(marked(supervised.name)) == before - 1)
+    eventually(lambda: len(marked(one.name)) == before - 1)
     for fd in again.files:
         os.close(fd)
 
 
-def test_a_terminal_outlives_who_is_attached(supervised: Supervised) -> None:
+def test_a_terminal_outlives_who_is_attached(one: Supervised) -> None:
     from shoal.agent.supervisor.link import AttachLink
 
-    supervised.open("a.1.0")
-    assert supervised.spawn("a.1.0", 0, "stty size; while read x; do echo got-$x; done; exit 6", wire.Window(30, 90)) == wire.Done()
-    eventually(lambda: "30 90" in supervised.log("a.1.0"))
+    one.open("a.1.0")
+    assert one.spawn("a.1.0", 0, "stty size; while read x; do echo got-$x; done; exit 6", wire.Window(30, 90)) == wire.Done()
+    eventually(lambda: "30 90" in one.log("a.1.0"))
     seen: list[bytes] = []
-    first = AttachLink(str(supervised.directory), "a.1.0", 0, wire.Window(40, 100))
+    first = AttachLink(str(one.directory), "a.1.0", 0, wire.Window(40, 100))
     first.type(b"one\n")
-    eventually(lambda: "got-one" in supervised.log("a.1.0"))
+    eventually(lambda: "got-one" in one.log("a.1.0"))
     first.close()
-    second = AttachLink(str(supervised.directory), "a.1.0", 0, wire.Window(40, 100))
+    second = AttachLink(str(one.directory), "a.1.0", 0, wire.Window(40, 100))
     second.type(b"two\n\x04")
     assert second.told(seen.append) == 6
     assert b"got-one" in b"".join(seen)
@@ -308,3 +320,15 @@ def test_spawning_is_quick(supervised: Supervised) -> None:
     for number in range(30):
         supervised.exited(f"j{number}.1.0")
     assert boottime_ms() - began < 1_000
+
+
+def test_the_work_of_a_node_is_ended_and_remembered(one: Supervised, tmp_path: Path) -> None:
+    """`shoal down`: by the ladder, who ignores it is killed; the next supervisor knows how it went."""
+    one.run("a.1.0", "trap 'echo saved; exit 3' TERM; while :; do sleep 0.05; done")
+    one.run("b.1.0", "trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_ms=60_000)
+    eventually(lambda: "ready" in one.log("b.1.0"))
+    assert end_work(tmp_path, 3) == ()
+    assert marked(one.name) == []
+    one.start()
+    ends = {look.allocation: (look.tasks[0].exit_code, look.tasks[0].stopped, look.tasks[0].lost) for look in one.link.list().allocations}
+    assert ends == {"a.1.0": (3, True, False), "b.1.0": (137, True, False)}

@@ -5,11 +5,10 @@ Where an agent keeps what, below the node's state directory:
     outbox        reports not yet recorded                 taken              last command seq carried out
     holds         the journal of what is held              blobs/<sha256>     archives of jobs' files
     supervisor/   socket, journal (0700)                   tasks/<job>.<attempt>.<rank>.log
-    hostfiles/    lists of nodes, by content
 
-and, in `work_root`, one private directory per allocation. Few directories and files are made per job: each costs a quarter of a
-millisecond of CPU on an ordinary disk file system. The work root lies elsewhere (/var/lib/shoal/...) where tasks of other users
-could not reach it below the state directory.
+and, in `work_root`, one private directory per allocation and `.hostfiles/` with lists of nodes by content. The work root lies elsewhere
+(/var/lib/shoal/...) where tasks of other users could not reach it below the state directory. Few directories and files are made per
+job: each costs a quarter of a millisecond of CPU on an ordinary disk file system.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ from pathlib import Path
 
 from shoal.base.errors import Refused
 
+MACHINE_ROOT = Path("/var/lib/shoal")
+HOSTFILES = ".hostfiles"
 _SAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -62,7 +63,7 @@ class Home:
 
     @property
     def hostfiles(self) -> Path:
-        return self.root / "hostfiles"
+        return self.work_root / HOSTFILES
 
     def log(self, job: str, attempt: int, rank: int) -> str:
         return f"{self.root}/tasks/{safe(job)}.{attempt}.{rank}.log"
@@ -87,9 +88,9 @@ def make_home(root: Path, work_root: Path | None = None) -> Home:
         root.mkdir(parents=True, exist_ok=True, mode=0o711 if as_root else 0o700)
         for name in ("blobs", "supervisor", "tasks"):
             (root / name).mkdir(exist_ok=True, mode=0o700)
-        (root / "hostfiles").mkdir(exist_ok=True, mode=0o711)
         work = work_root or _work_root(root, mark, as_root)
         work.mkdir(parents=True, exist_ok=True, mode=0o711)
+        (work / HOSTFILES).mkdir(exist_ok=True, mode=0o711)
         secret = _secret_root(root, mark)
         secret.mkdir(exist_ok=True, mode=0o711)
         _check_owner(secret)
@@ -106,7 +107,11 @@ def leave_home(root: Path) -> None:
     """
     mark = _mark(root)
     work = _work_root(root, mark, os.geteuid() == 0)
-    outside = (work, work.parent) if root.absolute() not in work.parents else ()
+    outside = (work / HOSTFILES, work, work.parent) if root.absolute() not in work.parents else ()
+    with suppress(OSError):
+        if outside and [entry.name for entry in os.scandir(work)] == [HOSTFILES]:
+            for entry in os.scandir(work / HOSTFILES):
+                os.unlink(entry.path)
     for path in (*outside, _secret_root(root, mark)):
         with suppress(OSError):
             path.rmdir()
@@ -125,7 +130,7 @@ def _work_root(root: Path, mark: str, as_root: bool) -> Path:
     inside = root.absolute() / "work"
     if not as_root or all(parent.stat().st_mode & stat.S_IXOTH for parent in inside.parents if parent.exists()):
         return inside
-    return Path("/var/lib/shoal") / f"{safe(root.name)}-{mark}" / "work"
+    return MACHINE_ROOT / f"{safe(root.name)}-{mark}" / "work"
 
 
 def _memory_root(root: Path) -> Path:

@@ -27,7 +27,7 @@ from shoal.agent.course import Course
 from shoal.agent.engine import Engine, prepare_in
 from shoal.agent.exec import ExecServer
 from shoal.agent.holds import HoldJournal
-from shoal.agent.home import Home, lock_home, make_home
+from shoal.agent.home import Home, leave_home, lock_home, make_home
 from shoal.agent.keeper import Keeper
 from shoal.agent.mail import Mail
 from shoal.agent.messages import Message
@@ -351,6 +351,9 @@ def run_agent(options: Options) -> None:
             thread.join(END_S_MAX)
     ready.unlink(missing_ok=True)
     leave_supervisor(agent)
+    if not agent.course.holds:
+        agent.runtime.sweep(set(), logs_needed=False)
+        leave_home(options.state_dir)
     os.close(lock)
     log.info("agent ended; what runs on the node goes on")
 

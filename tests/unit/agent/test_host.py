@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import sys
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def test_what_cannot_be_brought_is_told(spec: JobSpec, error: Exception, says: s
 
 def test_a_work_root_that_has_gone_is_a_reason_and_no_crash(tmp_path: Path) -> None:
     runtime = runtime_in(tmp_path)
-    (tmp_path / "work").rmdir()
+    shutil.rmtree(tmp_path / "work")
     with pytest.raises(Unprepared, match="No such file or directory"):
         runtime.prepare(prepare())
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from shoal.agent.archive import unpack
 from shoal.agent.environment import Meeting, Places, setup_environment, task_environment
-from shoal.agent.home import Home, safe, write_whole
+from shoal.agent.home import HOSTFILES, Home, safe, write_whole
 from shoal.agent.hosts import hostfile
 from shoal.agent.runtimes.binds import binds_of
 from shoal.agent.supervisor import wire
@@ -245,7 +245,7 @@ class HostRuntime:
             if entry.name not in keep:
                 shutil.rmtree(entry.path, ignore_errors=True)
         for entry in os.scandir(self._home.work_root):
-            if entry.name not in keep:
+            if entry.name not in keep and entry.name != HOSTFILES:
                 gone = f"{self._home.work_root}/.gone-{entry.name.removeprefix('.gone-')}"
                 os.rename(entry.path, gone)  # so that the same allocation could come again
                 doomed.append(gone)

@@ -279,6 +279,7 @@ async def _send_stream(call: Call, stream: Stream, receive: Receive, send: Send)
     headers = [(b"content-type", stream.media_type.encode()), (b"cache-control", b"no-store"), *_raw(stream.headers)]
     headers.append((b"x-request-id", call.request_id.encode("latin-1")))
     await send({"type": "http.response.start", "status": call.operation.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": True})  # Sends the head: the first piece may be long in coming.
     pump = asyncio.ensure_future(_pump(stream.chunks, send))
     gone = asyncio.ensure_future(_gone(receive))
     try:

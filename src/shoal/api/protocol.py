@@ -6,6 +6,7 @@ That library costs 0.04 s of CPU at import, a tenth of the server's start, and m
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,10 +16,59 @@ from shoal.base.errors import Malformed
 from shoal.base.limits import REQUEST_HEAD_BYTES_MAX
 
 
+class JoinedWrites:
+    """
+    A connection's transport that sends the head of an answer together with what follows it.
+
+    uvicorn writes the two one after the other, and the event loop passes each on at once: two system calls and two packets for every
+    small answer, a fifth of the server's time under load. A stream must write something (if only nothing) to get its head sent.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._write = transport.write
+        self._close = transport.close
+        self._head = b""
+        self.get_extra_info = transport.get_extra_info
+        self.is_closing = transport.is_closing
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+
+    def write(self, data: bytes) -> None:
+        """Holds back a head; sends anything else, after the head that waits for it."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):
+            self._head = data
+            return
+        self._write(data)
+
+    def flush(self) -> None:
+        """Sends what was held back: an answer that is a head alone."""
+        if self._head:
+            data, self._head = self._head, b""
+            self._write(data)
+
+    def close(self) -> None:
+        """Sends what was held back, then closes."""
+        self.flush()
+        self._close()
+
+
 class HttpProtocol(HttpToolsProtocol):
     """One connection. uvicorn is configured with `ws="none"`; this knows better."""
 
     _head_bytes = 0
+    _bare: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert hasattr(transport, "write")
+        self._bare = transport  # type: ignore[assignment]
+        self._joined = JoinedWrites(self._bare)
+        super().connection_made(self._joined)  # type: ignore[arg-type]
+
+    def on_response_complete(self) -> None:
+        self._joined.flush()
+        super().on_response_complete()
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
@@ -42,6 +92,7 @@ class HttpProtocol(HttpToolsProtocol):
         from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
         self.ws_protocol_class = WebSocketsSansIOProtocol
+        self.transport = self._bare
         super().handle_websocket_upgrade()
 
     def _should_upgrade_to_ws(self) -> bool:
@@ -53,5 +104,5 @@ class HttpProtocol(HttpToolsProtocol):
         body = encode_problem(problem)
         headers: list[Any] = [*problem_headers(problem), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + body)
+        self._bare.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + body)
         self.transport.close()

@@ -8,6 +8,7 @@ Everything lies in a temporary directory. Ends with 0 only if every command did 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -17,6 +18,7 @@ import tempfile
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHOAL = Path(sys.executable).with_name("shoal")
@@ -44,15 +46,20 @@ class Screen:
         print(f"\n{BOLD}{self._step}. {title}{PLAIN}")
         print(textwrap.indent(textwrap.fill(text, 96), "   ") + "\n", flush=True)
 
+    def ask(self, line: str) -> Any:
+        """What a command says as records, without showing it: to look closer than a reader would."""
+        command = [SHOAL, *shlex.split(line), "--json"]
+        return json.loads(
+            subprocess.run(command, env=self._environment, capture_output=True, check=True, timeout=COMMAND_SECONDS_MAX).stdout
+        )
+
     def await_running(self, job: str) -> None:
         """Returns once the job runs; not shown, since a person's hands would be slow enough."""
         by = time.monotonic() + COMMAND_SECONDS_MAX
-        while time.monotonic() < by:
-            said = subprocess.run([SHOAL, "status", job], env=self._environment, capture_output=True, text=True, check=False).stdout
-            if "RUNNING" in said:
-                return
+        while self.ask(f"status {job}")["job"]["state"] != "RUNNING":
+            if time.monotonic() > by:
+                raise NotAsToldError(f"job {job} does not run after {COMMAND_SECONDS_MAX} s")
             time.sleep(0.1)
-        raise NotAsToldError(f"job {job} does not run after {COMMAND_SECONDS_MAX} s")
 
     def type(self, line: str, *, says: tuple[str, ...] = (), code: int = 0) -> str:
         """
@@ -118,7 +125,10 @@ def show(screen: Screen) -> None:
     screen.type(f'cancel 2 {number} --yes --reason "seen enough"')
     screen.type(f"wait {number}", code=137)
     screen.type("jobs --all", says=("SUCCEEDED", "CANCELLED"))
-    screen.type("nodes", says=("[ ][ ][ ][ ][ ][ ][ ][ ]",))
+    screen.type("nodes")
+    taken = [device["uuid"] for node in screen.ask("nodes") for device in node["devices"] if device["state"] != "FREE"]
+    if taken:
+        raise NotAsToldError(f"GPUs are not free although all jobs have ended: {', '.join(taken)}")
 
 
 def go_on(state: Path) -> None:
@@ -184,7 +194,7 @@ def run(state: Path, *, stay: bool) -> str:
         screen.type("up --nodes 2 --pretend h100:8 --port 0")
         show(screen)
         done = True
-    except (NotAsToldError, OSError, subprocess.TimeoutExpired) as error:
+    except (NotAsToldError, OSError, subprocess.SubprocessError) as error:
         return str(error)
     finally:
         if done and stay:

@@ -21,7 +21,8 @@ def tree(kind: type[ShoalError]) -> list[type[ShoalError]]:
     return [kind, *(found for child in kind.__subclasses__() for found in tree(child))]
 
 
-KINDS = tree(ShoalError)
+KINDS = [kind for kind in tree(ShoalError) if kind.__module__ == errors.__name__]
+"""Errors that others derive for themselves (the agent, of its supervisor) never cross the wire."""
 
 
 DRAWN = dict(re.findall(r"[|`]-- (\w+) +[^\n]*?(\d{3})$", errors.__doc__ or "", re.MULTILINE))

@@ -12,6 +12,7 @@ from supervised import Supervised, boottime_ms, eventually, marked
 
 from shoal.agent.ending import end_work
 from shoal.agent.supervisor import wire
+from shoal.agent.supervisor.groups.processes import all_processes
 
 KINDS = (
     pytest.param("cgroup2", marks=pytest.mark.service("cgroup2")),
@@ -332,3 +333,13 @@ def test_the_work_of_a_node_is_ended_and_remembered(one: Supervised, tmp_path: P
     one.start()
     ends = {look.allocation: (look.tasks[0].exit_code, look.tasks[0].stopped, look.tasks[0].lost) for look in one.link.list().allocations}
     assert ends == {"a.1.0": (3, True, False), "b.1.0": (137, True, False)}
+
+
+def test_a_daemon_that_wiped_its_environment_and_lost_its_parent_dies_too(supervised: Supervised) -> None:
+    length = f"{300 + os.getpid() / 1e7:.7f}"
+    supervised.run("a.1.0", f"(env -i setsid sleep {length} &) ; sleep 0.1; exit 0")
+    assert supervised.exited("a.1.0").alive
+    supervised.link.give(wire.Stop("a.1.0", force=True))
+    supervised.stopped("a.1.0")
+    left = [pid for pid in all_processes() if length.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    assert left == []

@@ -39,7 +39,7 @@ def groups_to_read(greeting: wire.Greeting) -> Groups:
         return Version2Groups(Tree(greeting.base), NoLimiter(), "")
     if greeting.isolation == "cgroup1":
         return Version1Groups(Tree(greeting.base), NoLimiter(), "")
-    return WeakGroups(greeting.base)
+    return WeakGroups(greeting.base, greeting.pid)
 
 
 @dataclass(slots=True)

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from orders import prepare
 from supervised import Supervised, boottime_ms, eventually, marked
 
 from shoal.agent.ending import end_work
+from shoal.agent.probe.pretended import PretendedProbe
 from shoal.agent.supervisor import wire
 from shoal.agent.supervisor.groups.processes import all_processes
+from shoal.agent.use import Meter
+from shoal.run.clock import RealClock
 
 KINDS = (
     pytest.param("cgroup2", marks=pytest.mark.service("cgroup2")),
@@ -343,3 +348,30 @@ def test_a_daemon_that_wiped_its_environment_and_lost_its_parent_dies_too(superv
     supervised.stopped("a.1.0")
     left = [pid for pid in all_processes() if length.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
     assert left == []
+
+
+def test_what_runs_is_measured_from_outside(supervised: Supervised) -> None:
+    """As the agent does for its samples: groups and /proc are read, pretended devices look busy while their holder lives."""
+    order = prepare(gpus=2)
+    supervised.run(order.allocation, "exec python3 -c \"x = b'x' * 60_000_000; print('ready', flush=True)\nwhile True: pass\"")
+    eventually(lambda: "ready" in supervised.log(order.allocation))
+    probe = PretendedProbe("n1", "h100:2", RealClock(), lambda _uuid: meter.pids(order.allocation))
+    order = replace(order, claim=replace(order.claim, devices=tuple(device.uuid for device in probe.devices())))
+    meter = Meter(probe, RealClock())
+    meter.watch(supervised.link.greet())
+    first = meter.sample(order)
+    time.sleep(0.3)
+    second = meter.sample(order)
+    assert first is not None
+    assert second is not None
+    assert (second.processes, len(second.gpus)) == (1, 2)
+    assert second.memory_bytes > 60_000_000
+    assert second.cpu_ms > first.cpu_ms
+    assert all(busy >= 55 and used > 1 << 30 for _, busy, used in second.gpus)
+    supervised.link.give(wire.Stop(order.allocation, force=True))
+    supervised.stopped(order.allocation)
+    assert meter.pids(order.allocation) == ()
+    assert meter.sample(order) is None
+    usage = meter.usage(order.allocation, 0, 0)
+    assert usage.gpu_busy_ms > 2 * 55 * 2
+    assert usage.memory_bytes_max > 60_000_000

@@ -57,7 +57,8 @@ class Journal:
         self.remembered = _read(path)
         self._fd = -1
         self._size = 0
-        self._dirty = False
+        self.dirty = False
+        """Something was written that is not synced yet."""
         self._rewrite_at = REWRITE_BYTES
         self._rewrite()
 
@@ -77,14 +78,14 @@ class Journal:
             os.ftruncate(self._fd, self._size)  # half a frame would make all later ones unreadable
             return
         self._size += written
-        self._dirty = True
+        self.dirty = True
 
     def sync(self) -> None:
         """What was written survives the machine too."""
-        if self._dirty:
+        if self.dirty:
             with contextlib.suppress(OSError):
                 os.fdatasync(self._fd)
-            self._dirty = False
+            self.dirty = False
 
     def tidy(self) -> None:
         """Rewrites the file when it has grown far over what it has to hold."""
@@ -111,7 +112,7 @@ class Journal:
         os.replace(new, self._path)
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._size, self._dirty = fd, len(data), False
+        self._fd, self._size, self.dirty = fd, len(data), False
 
 
 def _apply(remembered: dict[str, Remembered], entry: Entry) -> None:

@@ -116,9 +116,10 @@ class Supervisor:
                     self._flush(told[0])
 
     def _wait_ms(self, next_ms: int | None) -> int:
+        most_ms = SYNC_EVERY_MS if self._journal.dirty else WAIT_MS_MAX
         if next_ms is None:
-            return WAIT_MS_MAX
-        return max(0, min(WAIT_MS_MAX, next_ms - self._clock.boottime_ms()))
+            return most_ms
+        return max(0, min(most_ms, next_ms - self._clock.boottime_ms()))
 
     def _sync(self) -> None:
         now_ms = self._clock.boottime_ms()

@@ -231,6 +231,7 @@ class Course:
         """Once per agent; said twice it is no news."""
         if not hold.told_started:
             hold.told_started = True
+            self.meter.begin(hold.id)
             self.mail.report(AllocationStarted(allocation=hold.id, attempt=hold.order.attempt, at_ms=self.clock.now_ms()))
 
     # --- ends -----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class _Sums:
     memory_bytes_max: int = 0
     gpu_busy_ms: int = 0
     gpu_memory_bytes_max: int = 0
+    gpu_busy: int = 0
+    """Percent, summed over its GPUs, at the last look; holds from the look before until the next."""
     sampled_ms: int = 0
 
 
@@ -65,6 +67,11 @@ class Meter:
     def watch(self, greeting: wire.Greeting) -> None:
         """From now on the groups of this supervisor are read."""
         self._groups = groups_to_read(greeting)
+
+    def begin(self, allocation: str) -> None:
+        """Time on its GPUs counts from now."""
+        with self._lock:
+            self._sums.setdefault(allocation, _Sums(sampled_ms=self._clock.monotonic_ms()))
 
     def pids(self, allocation: str) -> tuple[int, ...]:
         """Its live processes; those that came within the last KEPT_MS may be missing."""
@@ -113,10 +120,11 @@ class Meter:
         with self._lock:
             sums = self._sums.pop(allocation, _Sums())
             self._pids.pop(allocation, None)
+        rest_ms = self._clock.monotonic_ms() - sums.sampled_ms
         return Usage(
             cpu_ms=max(cpu_ms, sums.cpu_ms),
             memory_bytes_max=max(memory_bytes_max, sums.memory_bytes_max),
-            gpu_busy_ms=sums.gpu_busy_ms,
+            gpu_busy_ms=sums.gpu_busy_ms + rest_ms * sums.gpu_busy // 100,
             gpu_memory_bytes_max=sums.gpu_memory_bytes_max,
         )
 
@@ -128,7 +136,8 @@ class Meter:
             sums.sampled_ms = now_ms
             sums.cpu_ms = max(sums.cpu_ms, cpu_ms)
             sums.memory_bytes_max = max(sums.memory_bytes_max, memory)
-            sums.gpu_busy_ms += sum(span_ms * busy // 100 for _, busy, _ in gpus)
+            sums.gpu_busy = sum(busy for _, busy, _ in gpus)
+            sums.gpu_busy_ms += span_ms * sums.gpu_busy // 100
             sums.gpu_memory_bytes_max = max(sums.gpu_memory_bytes_max, sum(used for _, _, used in gpus))
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from shoal.lifecycle.audit import audit
 from shoal.model.attempt import HOLDING
 from shoal.model.snapshot import Snapshot
@@ -26,10 +24,8 @@ def check_plane(plane: Plane) -> tuple[str, ...]:
     plane.world.catch_up()
     # A snapshot leaves out members that have given back already; the audit of a live attempt wants those too.
     released = tuple(a for a in tuple(plane.world.allocations.values()) if a.state not in HOLDING)
-    # Once it is committed, a member of a gang may have done its work before the last one has said that it started.
-    uncommitted = tuple(attempt for attempt in snapshot.attempts if attempt.committed_ms is None)
     return (
-        *check_snapshot(msgspec.structs.replace(snapshot, attempts=uncommitted)),
+        *check_snapshot(snapshot),
         *audit(snapshot.jobs, snapshot.attempts, (*snapshot.allocations, *released)),
         *_differences(snapshot, plane.world.records()),
     )

@@ -298,7 +298,11 @@ def _check_holders(snapshot: Snapshot, held: list[Allocation]) -> list[str]:
 
 
 def _check_gangs(snapshot: Snapshot, held: list[Allocation]) -> list[str]:
-    """A gang that starts holds all its members; one that runs had at least its least; nobody holds for two attempts."""
+    """
+    A gang holds all its members until it is committed; none is smaller than its least; nobody holds for two attempts.
+
+    Once it is committed, a member may have done its work before the last one has said that it started.
+    """
     jobs = {job.id: job for job in snapshot.jobs}
     attempts = {(attempt.job, attempt.number): attempt for attempt in snapshot.attempts}
     by_job: dict[str, list[Allocation]] = {}
@@ -318,8 +322,8 @@ def _check_gangs(snapshot: Snapshot, held: list[Allocation]) -> list[str]:
         if len(attempt.members) < least:
             faults.append(f"job {job.address} was started with {len(attempt.members)} nodes, and asks for {least} at least")
         holding = sum(1 for allocation in by_job.get(job.id, ()) if allocation.attempt == job.attempt)
-        if job.state is JobState.STARTING and holding != len(attempt.members):
-            faults.append(f"job {job.address} is starting and holds {holding} of {len(attempt.members)} members")
+        if job.state is JobState.STARTING and attempt.committed_ms is None and holding != len(attempt.members):
+            faults.append(f"job {job.address} is being prepared and holds {holding} of {len(attempt.members)} members")
     return faults
 
 

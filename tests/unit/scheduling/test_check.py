@@ -139,10 +139,23 @@ def test_broken_worlds_are_named():
     older = replace(held[0], attempt=0, id="older", devices=())
     assert "more than one attempt" in whole(cluster, allocations=(*cluster.snapshot().allocations, older))
     half = tuple(a for a in cluster.snapshot().allocations if a.id != held[1].id)
-    assert "is starting and holds 1 of 2 members" in whole(cluster, allocations=half)
+    assert "is being prepared and holds 1 of 2 members" in whole(cluster, allocations=half)
     assert "is unknown" in whole(cluster, jobs=())
     released = replace(held[1], state=AllocationState.RELEASED)
     assert "holds 1 of 2" in whole(cluster, allocations=(*half, released))
+
+
+def test_a_gang_that_starts_may_lose_a_member_that_is_done_once_it_is_committed_and_not_before():
+    cluster, job, _ = world()
+    cluster.cycle()
+    held = [a for a in cluster.snapshot().allocations if a.job == job]
+    cluster.put(replace(held[1], state=AllocationState.RELEASED, exits={1: 0}))
+    assert cluster.jobs[job].state is JobState.STARTING
+    assert "is being prepared and holds 1 of 2 members" in whole(cluster)
+    committed = tuple(replace(attempt, committed_ms=1) if attempt.job == job else attempt for attempt in cluster.snapshot().attempts)
+    assert whole(cluster, attempts=committed) == ""
+    few = tuple(replace(attempt, members=attempt.members[:1]) for attempt in committed)
+    assert "was started with 1 nodes, and asks for 2" in whole(cluster, attempts=few)
 
 
 def test_a_quota_tree_that_hangs_together_wrongly_is_named():

@@ -16,6 +16,7 @@ class Entry(NamedTuple):
 
 
 _PLANE, _JOBS, _LOOK, _FLEET, _ACCESS = "A Shoal on this machine", "Run jobs", "Look at jobs", "Nodes and queues", "Access"
+_PLAN = "Plan"
 
 CATALOGUE: dict[str, Entry] = {
     "up": Entry("plane", "up", _PLANE, "Start a control plane and its agents here."),
@@ -46,4 +47,5 @@ CATALOGUE: dict[str, Entry] = {
     "queues": Entry("queues", "queues", _FLEET, "List queues with quota and use; set and delete them."),
     "token": Entry("tokens", "token", _ACCESS, "Make, list and revoke tokens."),
     "secret": Entry("secrets", "secret", _ACCESS, "Set, list and remove secrets of the project."),
+    "plan": Entry("plan", "plan", _PLAN, "Answer a planning question: spot, quota, cold start, commitment and more."),
 }

@@ -96,11 +96,12 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A question that gets no number. At least one refusal, the weightiest first."""
+class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question that gets no number. At least one refusal, the weightiest first; `unread` if the inputs could not be taken at all."""
 
     topic: str
     refusals: tuple[Refusal, ...]
+    unread: bool = False
 
 
 class Work:

@@ -70,7 +70,7 @@ def fgd(x: Fgd) -> Answer:
     work.find("packing_gpu", tightest[0], "index", "highest packing score 1 - (free - share)")
     work.table("placements", ("GPU", "rise of the fragment [GPU]", "packing score"), rows)
     return work.done(
-        "fragment = sum of p x free GPU that the shape cannot use: all if it cannot run there or wants none, else the parts below its share",
+        "fragment = sum of p x free GPU that the shape cannot use: all if it cannot run there or wants none, else parts below its share",
         "shapes and probabilities as they come; exact scores, ties to the lower index (rounding scores to 0..100 changes results)",
         lead="fragment_before",
     )

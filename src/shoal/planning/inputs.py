@@ -294,3 +294,16 @@ def _whole(field: Field, value: float) -> int:
     if abs(nearest) > INTEGER_MAX:
         raise BadQuantity("out_of_range", f"{nearest} given, at most {INTEGER_MAX} is counted")
     return nearest
+
+
+def default_words(field: Field) -> str:
+    """What a field's help says after its words: needed, the assumption, the choices."""
+    choices = f"; one of {', '.join(field.ask.choices)}" if field.ask.choices else ""
+    if field.required:
+        return f"{choices} (needed)"
+    if field.default is None or field.default == ():
+        return choices
+    value = _in_unit(field, field.default)
+    if isinstance(value, bool | str):
+        return f"{choices}; {quantity.figure(value) if isinstance(value, bool) else value} by default"
+    return f"; {quantity.in_words(float(value), _unit(field))} is assumed" if not isinstance(value, tuple) else choices

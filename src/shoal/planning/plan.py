@@ -35,7 +35,7 @@ def plan(word: str, given: Mapping[str, Any], *, sensitivity: bool = True) -> An
     topic = topic_named(word)
     reading = read(topic.inputs, given)
     if reading.value is None:
-        return Refused(word, reading.refusals)
+        return Refused(word, reading.refusals, unread=True)
     answer = answer_of(word, topic, reading)
     if isinstance(answer, Answer) and sensitivity:
         return msgspec.structs.replace(answer, sensitivity=movements(topic, reading.value, answer.headline))

@@ -125,7 +125,7 @@ def spot_breakeven(x: SpotBreakeven) -> Answer:
     )
     work.note("waiting for capacity is not in these figures: add it where spot is often unavailable")
     return work.done(
-        "exponential preemptions, also in restarts; exact renewal e^(R/M) M (e^((tau+d)/M) - 1)/tau with M = 1/rate; pays below 1/(1 - discount)",
+        "exponential, also in restarts; renewal e^(R/M) M (e^((tau+d)/M) - 1)/tau with M = 1/rate; pays below 1/(1 - discount)",
         "a steady rate from a trace of this instance type and zone; first order only below rate x (interval + checkpoint + restart) = 0.2",
         "preemptions" if exact - 1 > 2 * x.checkpoint / x.interval else "checkpoints",
         lead="relative_cost",

@@ -1,0 +1,260 @@
+"""
+`shoal plan`: the arithmetic on the command line. A command per question, made from its record of inputs when it is asked for.
+
+Needs no server. A refusal is an answer too and ends with 1; inputs that could not be read end with 2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from shoal.base.errors import Invalid
+from shoal.cli.exits import BAD_INPUT, FAILED
+from shoal.cli.options import epilog, json_option
+from shoal.cli.session import Session, leave, open_session
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from shoal.planning.answer import Answer, Refused
+    from shoal.planning.cases import Judged
+    from shoal.planning.inputs import Field
+    from shoal.planning.topic import Topic
+    from shoal.render.look import Look
+
+_OWN = ("file", "settings", "as_json", "explain", "sweep", "compare", "plot")
+
+
+class Topics(click.Group):
+    """`list`, `check`, and a command per topic; topics are not listed here, so that help stays one screen."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from shoal.planning.catalogue import CATALOGUE
+
+        found = super().get_command(ctx, cmd_name)
+        word = cmd_name.replace("-", "_")
+        return found or (topic_command(word) if word in CATALOGUE else None)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        from shoal.base.words import did_you_mean
+        from shoal.planning.catalogue import CATALOGUE
+
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            known = [*CATALOGUE, *self.commands]
+            ctx.fail(f"there is no topic {args[0]!r}{did_you_mean(args[0], known) or '; `shoal plan list` shows them'}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from shoal.planning.catalogue import CATALOGUE
+
+        topics = [CompletionItem(word, help=entry.question) for word, entry in CATALOGUE.items() if word.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *topics]
+
+
+@click.group(
+    "plan",
+    cls=Topics,
+    subcommand_metavar="TOPIC|list|check [ARGS]...",
+    epilog=epilog(
+        "shoal plan list",
+        "shoal plan spot_gang --nodes 64 --node-rate 0.02/h --checkpoint 1min --restart 10min --discount 60%",
+        "shoal plan warm_pool --help",
+    ),
+)
+def plan() -> None:
+    """
+    Answer a planning question with its model, its range and its numbers.
+
+    Values have units (15GB, 62.5MB/s, 10min, 2.5USD/GPU/h, 60%); what was converted or assumed is said.
+    """
+
+
+@plan.command("list", epilog=epilog("shoal plan list", "shoal plan list --json"))
+@json_option("a list of {topic, group, question}")
+def list_topics(as_json: bool) -> None:
+    """List the questions that can be asked, by group."""
+    from shoal.planning.catalogue import CATALOGUE
+
+    session = open_session(as_json)
+    rows = [{"topic": word, "group": entry.group, "question": entry.question} for word, entry in CATALOGUE.items()]
+    session.show(rows, lambda look: _list_lines(rows, look))
+
+
+def _list_lines(rows: list[dict[str, str]], look: Look) -> list[str]:
+    from shoal.render.table import Column, table
+
+    lines: list[str] = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        inside = [(f"  {row['topic']}", row["question"]) for row in rows if row["group"] == group]
+        wide = [(word.ljust(24), question) for word, question in inside]
+        lines += [look.paint(group, "bold"), *table([Column(""), Column("", least=20)], wide, look)[1:]]
+    return lines
+
+
+@plan.command("check", epilog=epilog("shoal plan check cases.json", "shoal plan check cases.json --json | tail -1"))
+@click.argument("file", metavar="CASES.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option("a {case, topic, right, values} per line, then {right, wrong, failed}")
+def check(file: Path, as_json: bool) -> None:
+    """Put the cases of a file to the planner, and say which come out right. Ends with 1 if any does not."""
+    from shoal.model.codec import decode_json
+    from shoal.planning.cases import Case, judge
+
+    session = open_session(as_json)
+    cases = decode_json(file.read_bytes(), list[Case])
+    judged = [(case, judge(case)) for case in cases]
+    for case, values in judged:
+        session.row(_case_record(case.id, case.topic, values), "\n".join(_case_lines(case.id, case.topic, values)))
+    failed = [case.id for case, values in judged if not all(value.right for value in values)]
+    summary = {"right": len(judged) - len(failed), "wrong": len(failed), "failed": failed}
+    session.row(summary, f"{summary['right']} of {len(judged)} cases are right")
+    if failed:
+        leave(FAILED)
+
+
+def _case_record(case: str, topic: str, values: tuple[Judged, ...]) -> dict[str, Any]:
+    rows = [{"name": v.name, "want": v.want, "got": v.got, "unit": v.unit, "right": v.right} for v in values]
+    return {"case": case, "topic": topic, "right": all(v.right for v in values), "values": rows}
+
+
+def _case_lines(case: str, topic: str, values: tuple[Judged, ...]) -> list[str]:
+    wrong = [value for value in values if not value.right]
+    mark = "wrong" if wrong else "right"
+    lines = [f"{mark}  {case:<22}  {topic:<24}  {len(values) - len(wrong)} of {len(values)} values"]
+    return lines + [f"       {value.name}: want {value.want} {value.unit}, got {value.got}" for value in wrong]
+
+
+def topic_command(word: str) -> click.Command:
+    """The command of one question, its flags from the record of inputs."""
+    from shoal.planning.catalogue import CATALOGUE, topic_named
+    from shoal.planning.inputs import fields_of, sample
+
+    topic = topic_named(word)
+    fields = fields_of(topic.inputs)
+    needed = " ".join(f"--{field.name.replace('_', '-')} '{sample(field)}'" for field in fields if field.required)
+    options: list[click.Parameter] = [_option(field) for field in fields]
+    own = [
+        click.Option(
+            ["--file", "-f", "file"], type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Inputs as YAML or JSON."
+        ),
+        click.Option(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help="An input, as its flag would give it."),
+        click.Option(["--explain"], is_flag=True, help="Show the derivation with numbers filled in."),
+        click.Option(["--sweep"], metavar="NAME=LOW..HIGH", help="A curve along one input, for example nodes=1..128:8."),
+        click.Option(["--compare"], multiple=True, metavar="'NAME: INPUT=VALUE; ...'", help="A variant beside the given inputs."),
+        click.Option(["--plot"], type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: .png, .svg or .html."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: the Answer, or Refused."),
+    ]
+    return click.Command(
+        word,
+        params=[*options, *own],
+        callback=lambda **given: ask(word, topic, given),
+        help=f"{CATALOGUE[word].question}\n\nModel and range are printed with the answer.",
+        epilog=epilog(f"shoal plan {word} {needed}".rstrip()),
+    )
+
+
+def _option(field: Field) -> click.Option:
+    from shoal.planning.inputs import default_words
+
+    unit = "yes|no" if field.kind is bool else "TEXT" if field.kind is str else field.ask.unit
+    more = default_words(field)
+    return click.Option(
+        [f"--{field.name.replace('_', '-')}", field.name], metavar=unit, help=f"{field.ask.words[:1].upper()}{field.ask.words[1:]}{more}."
+    )
+
+
+def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
+    """Answers one question in the way the flags ask for."""
+    from shoal.cli.planning_inputs import gather
+
+    own = {name: given.pop(name) for name in _OWN}
+    session = open_session(own["as_json"])
+    inputs = gather(topic, given, own["file"], own["settings"])
+    if own["compare"]:
+        _compare(session, word, topic, inputs, own)
+    elif own["sweep"] is not None:
+        _sweep(session, word, topic, inputs, own)
+    else:
+        _answer(session, word, topic, inputs, own)
+
+
+def _answer(session: Session, word: str, topic: Topic, inputs: dict[str, Any], own: dict[str, Any]) -> None:
+    from shoal.planning.answer import Refused
+    from shoal.planning.catalogue import CATALOGUE
+    from shoal.planning.plan import plan as answer_of
+    from shoal.render.planning import answer_screen
+
+    outcome = answer_of(word, inputs)
+    if isinstance(outcome, Refused):
+        _refuse(session, outcome)
+    answer: Answer = outcome
+
+    def lines(look: Look) -> list[str]:
+        return _explain(topic, inputs, answer, look) if own["explain"] else answer_screen(CATALOGUE[word].question, answer, look)
+
+    session.show(answer, lines)
+    if own["plot"] is not None:
+        from shoal.cli.planning_plots import draw_answer
+
+        draw_answer(session, own["plot"], word, topic, inputs, answer)
+
+
+def _explain(topic: Topic, inputs: dict[str, Any], answer: Answer, look: Look) -> list[str]:
+    from shoal.planning.explain import derivation
+    from shoal.planning.inputs import read
+    from shoal.render.planning import answer_screen, derivation_lines
+
+    reading = read(topic.inputs, inputs)
+    return [*derivation_lines(derivation(topic, reading.value, answer), look), "", *answer_screen("", answer, look)[2:]]
+
+
+def _refuse(session: Session, refused: Refused) -> NoReturn:
+    from shoal.render.planning import refused_screen
+
+    session.show(refused, lambda look: refused_screen(refused, look))
+    leave(BAD_INPUT if refused.unread else FAILED)
+
+
+def _sweep(session: Session, word: str, topic: Topic, inputs: dict[str, Any], own: dict[str, Any]) -> None:
+    from shoal.cli.planning_inputs import sweep_of
+    from shoal.planning.answer import Refused
+    from shoal.planning.plan import sweep
+    from shoal.render.planning import sweep_table
+
+    wanted = sweep_of(topic, own["sweep"])
+    name, unit = wanted.field.name, wanted.field.ask.unit
+    points = sweep(word, inputs, name, wanted.values)
+    first = points[0].answer
+    if isinstance(first, Refused) and all(isinstance(point.answer, Refused) for point in points):
+        _refuse(session, first)
+    record = {"topic": word, "input": name, "unit": unit, "points": [{"at": point.at, "answer": point.answer} for point in points]}
+    session.show(record, lambda look: sweep_table(name, unit, points, look))
+    if own["plot"] is not None:
+        from shoal.cli.planning_plots import draw_sweep
+
+        draw_sweep(session, own["plot"], word, name, unit, points)
+
+
+def _compare(session: Session, word: str, topic: Topic, inputs: dict[str, Any], own: dict[str, Any]) -> None:
+    from shoal.cli.planning_inputs import gather, variant
+    from shoal.planning.answer import Answer
+    from shoal.planning.plan import plan as answer_of
+    from shoal.render.planning import comparison
+
+    named = [variant(text) for text in own["compare"]]
+    whole = [("given", inputs)] + [
+        (name, inputs | gather(topic, {}, None, tuple(f"{k}={v}" for k, v in changed.items()))) for name, changed in named
+    ]
+    answers = [(name, answer_of(word, one, sensitivity=False)) for name, one in whole]
+    # What is given need not be an answer by itself: each variant may complete it.
+    shown = answers if isinstance(answers[0][1], Answer) else answers[1:]
+    record = {"topic": word, "variants": [{"name": name, "answer": answer} for name, answer in shown]}
+    session.show(record, lambda look: comparison(shown, look))
+    if own["plot"] is not None:
+        raise Invalid("--plot draws an answer or a --sweep; it does not draw a comparison")
+    if not any(isinstance(answer, Answer) for _, answer in shown):
+        leave(FAILED)

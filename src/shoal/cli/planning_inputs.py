@@ -1,0 +1,132 @@
+"""What a user gives to `shoal plan`, as inputs by name: flags, `--set`, files of inputs, tables as CSV. Reading units is planning's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.base.errors import Invalid
+from shoal.formats import yaml
+from shoal.planning.inputs import Field, fields_of
+from shoal.planning.plan import SWEEP_POINTS_MAX
+from shoal.planning.quantity import AMOUNT, BadQuantity, parse_amount, unit_of
+from shoal.planning.topic import Topic
+
+SWEEP_POINTS = 11
+GEOMETRIC_FROM = 20.0
+"""A range over so many times its low end is walked by factors, so that its low end is seen too."""
+
+
+class Sweep(NamedTuple):
+    """An input and its values, in its own unit."""
+
+    field: Field
+    values: tuple[float, ...]
+
+
+def gather(topic: Topic, flags: Mapping[str, str | None], file: Path | None, settings: tuple[str, ...]) -> dict[str, Any]:
+    """Inputs by name: a file's, over them `--set`, over them flags."""
+    given: dict[str, Any] = dict(_of_file(file)) if file is not None else {}
+    given |= dict(setting(text, "--set") for text in settings)
+    given |= {name: text for name, text in flags.items() if text is not None}
+    fields = {field.name: field for field in fields_of(topic.inputs)}
+    return {name: _value(fields.get(name), value, file) for name, value in given.items()}
+
+
+def setting(text: str, flag: str) -> tuple[str, str]:
+    """(input, text) of `name=value`. Raises Invalid."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise Invalid(f"{flag}: {text!r} is no name=value, for example {flag} nodes=64")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _of_file(file: Path) -> Mapping[str, Any]:
+    documents = yaml.parse(_bytes(file), str(file))
+    value = documents[0].value if documents else {}
+    if not isinstance(value, dict):
+        raise Invalid(f"{file}: a mapping of inputs is due, for example `nodes: 64`")
+    return value
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise Invalid(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _value(field: Field | None, value: Any, file: Path | None) -> Any:
+    """Text of lists and tables as lists; `@table.csv` as its rows, beside the file that names it or here."""
+    if field is None or not isinstance(value, str):
+        return value
+    if value.startswith("@"):
+        return _table_of((file.parent if file is not None else Path()) / value[1:], field)
+    table = field.many and field.kind not in (float, int, str)
+    if table or (field.many and field.kind is str and value.startswith("[")):
+        return yaml.parse_value(value)
+    return value
+
+
+def _table_of(file: Path, field: Field) -> Any:
+    """Rows of a CSV file, whose header has column names with units in brackets; or what a YAML or JSON file holds."""
+    import csv
+
+    text = yaml.decode_text(_bytes(file), str(file))
+    if file.suffix.lower() != ".csv":
+        documents = yaml.parse(text, str(file))
+        return documents[0].value if documents else []
+    rows = list(csv.DictReader(text.splitlines()))
+    if any(None in row or None in row.values() for row in rows):
+        raise Invalid(f"{file}: a row has more or fewer columns than the header")
+    if field.kind in (float, int, str):
+        return [next(iter(row.values())) for row in rows]
+    return rows
+
+
+def sweep_of(topic: Topic, text: str) -> Sweep:
+    """
+    The values of `interval=10..240 min` or `nodes=1..128:8` (so many points). Raises Invalid.
+
+    Steps are even, or factors where the range is wide; whole numbers where the input counts.
+    """
+    name, span = setting(text, "--sweep")
+    fields = {field.name: field for field in fields_of(topic.inputs)}
+    field = fields.get(name)
+    if field is None or field.many or field.kind not in (float, int):
+        numeric = [field.name for field in fields.values() if not field.many and field.kind in (float, int)]
+        raise Invalid(f"--sweep: {name!r} is no number here; there are {', '.join(numeric)}")
+    span, _, points = span.partition(":")
+    low_text, dots, high_text = span.partition("..")
+    count = int(points) if points.isdecimal() else SWEEP_POINTS
+    if not dots or not 2 <= count <= SWEEP_POINTS_MAX:
+        raise Invalid(f"--sweep: {text!r} is no range; for example {name}=1..10 or {name}=1..10:20 (2 to {SWEEP_POINTS_MAX} points)")
+    try:
+        high, low = parse_amount(high_text, field.ask.unit)[0], parse_amount(_with_unit(low_text, high_text), field.ask.unit)[0]
+    except BadQuantity as error:
+        raise Invalid(f"--sweep {name}: {error}") from error
+    scale = unit_of(field.ask.unit).scale
+    return Sweep(field, _steps(low / scale, high / scale, count, whole=field.kind is int))
+
+
+def _with_unit(low: str, high: str) -> str:
+    """The low end with the high end's unit, where it has none of its own."""
+    match, other = AMOUNT.fullmatch(low.strip()), AMOUNT.fullmatch(high.strip())
+    return f"{low} {other[2]}" if match and other and not match[2] and other[2] else low
+
+
+def _steps(low: float, high: float, count: int, *, whole: bool) -> tuple[float, ...]:
+    if low > 0 and high / low >= GEOMETRIC_FROM:
+        values = [low * (high / low) ** (at / (count - 1)) for at in range(count)]
+    else:
+        values = [low + (high - low) * at / (count - 1) for at in range(count)]
+    return tuple(dict.fromkeys(float(round(value)) if whole else value for value in values))
+
+
+def variant(text: str) -> tuple[str, dict[str, str]]:
+    """(name, inputs that differ) of `large: nodes=64; interval=10 min`. Raises Invalid."""
+    name, colon, body = text.partition(":")
+    if not colon or not name.strip():
+        raise Invalid(f"--compare: {text!r} is no variant, for example --compare 'large: nodes=64; interval=10 min'")
+    return name.strip(), dict(setting(part, "--compare") for part in body.split(";") if part.strip())

@@ -1,0 +1,112 @@
+"""
+Curves of planning answers as pictures. The one door for matplotlib, which is an extra.
+
+Axes carry name and unit; refused points are a gap; `.html` is a page with the picture inside as SVG.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.base.errors import Invalid, Unavailable
+from shoal.planning.answer import Answer, Movement
+from shoal.planning.plan import Point
+
+LINES_MAX = 3
+BARS_MAX = 6
+_COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31")
+FORMATS = (".png", ".svg", ".html")
+
+
+class Curve(NamedTuple):
+    """Answers along one input. `at` is where the asked question lies."""
+
+    question: str
+    input: str
+    unit: str
+    points: tuple[Point, ...]
+    at: float | None = None
+
+
+def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
+    """Writes the picture. Raises Invalid for another kind of file, or where nothing could be drawn; Unavailable without matplotlib."""
+    if file.suffix.lower() not in FORMATS:
+        raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
+    if not any(isinstance(point.answer, Answer) for point in curve.points):
+        raise Invalid("--plot: every point of the curve is refused, there is nothing to draw")
+    figure = _figure(curve, [moved for moved in movements if moved.low is not None and moved.high is not None][:BARS_MAX])
+    if file.suffix.lower() != ".html":
+        figure.savefig(file, dpi=130)
+        return
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg")
+    picture = buffer.getvalue()
+    picture = picture[picture.index("<svg") :]
+    file.write_text(f'<!doctype html>\n<meta charset="utf-8">\n<title>{curve.question}</title>\n{picture}', encoding="utf-8")
+
+
+def _matplotlib() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unavailable("plots need matplotlib: install shoal[plots]") from error
+    return Figure
+
+
+def _figure(curve: Curve, movements: list[Movement]) -> Any:
+    bars = bool(movements)
+    figure = _matplotlib()(figsize=(9.6 if bars else 6.6, 4.2), layout="constrained")
+    axes = figure.subplots(1, 2, width_ratios=(3, 2)) if bars else [figure.subplots()]
+    _draw_lines(axes[0], curve)
+    if bars:
+        _draw_bars(axes[1], curve, movements)
+    figure.suptitle(curve.question, fontsize=11)
+    return figure
+
+
+def _label(name: str, unit: str) -> str:
+    return name.replace("_", " ") + (f" [{unit}]" if unit not in ("1", "") else "")
+
+
+def _draw_lines(axis: Any, curve: Curve) -> None:
+    answers = [point.answer for point in curve.points if isinstance(point.answer, Answer)]
+    head = answers[0].headline
+    same = [number.name for number in answers[0].numbers if number.unit == head.unit and not isinstance(number.value, str | tuple | bool)]
+    names = [head.name, *(name for name in same if name != head.name)][:LINES_MAX]
+    for name, colour in zip(names, _COLOURS, strict=False):
+        heights = [_height(point, name) for point in curve.points]
+        wide = 2.2 if name == head.name else 1.2
+        axis.plot([point.at for point in curve.points], heights, color=colour, linewidth=wide, label=name.replace("_", " "))
+    if curve.at is not None:
+        axis.axvline(curve.at, color="#888888", linewidth=0.8, linestyle=":")
+    values = [point.at for point in curve.points]
+    if min(values) > 0 and max(values) / min(values) >= 10:
+        axis.set_xscale("log")
+    axis.set_xlabel(_label(curve.input, curve.unit))
+    axis.set_ylabel(_label(head.name if len(names) == 1 else "", head.unit).strip() or "share or count")
+    axis.grid(visible=True, alpha=0.25)
+    axis.legend(fontsize=8, frameon=False)
+
+
+def _height(point: Point, name: str) -> float:
+    """The number called `name` at a point; not a number where it was refused, which leaves a gap."""
+    if not isinstance(point.answer, Answer):
+        return float("nan")
+    for number in point.answer.numbers:
+        if number.name == name and not isinstance(number.value, str | tuple):
+            return float(number.value)
+    return float("nan")
+
+
+def _draw_bars(axis: Any, curve: Curve, movements: list[Movement]) -> None:
+    head = next(point.answer for point in curve.points if isinstance(point.answer, Answer)).headline
+    for at, moved in enumerate(reversed(movements)):
+        low, high = moved.low or 0.0, moved.high or 0.0
+        axis.barh(at, high - low, left=low, color=_COLOURS[0] if high >= low else _COLOURS[1], height=0.6)
+    axis.set_yticks(range(len(movements)), [moved.input.replace("_", " ") for moved in reversed(movements)], fontsize=8)
+    axis.set_xlabel(_label(head.name, head.unit))
+    axis.set_title("each input a tenth lower .. higher", fontsize=9)
+    axis.grid(visible=True, axis="x", alpha=0.25)

@@ -177,6 +177,17 @@ def test_nothing_starts_when_the_lease_has_run_out(one: Supervised) -> None:
     assert answer.kind == "late"
 
 
+def test_a_renewal_that_comes_too_late_starts_nothing_that_was_waiting(one: Supervised) -> None:
+    """As when the agent was frozen between a setup's end and the tasks: the control plane may have given the work to others."""
+    one.run("a.1.0", "true", stop_after_ms=100)
+    one.exited("a.1.0")
+    time.sleep(0.15)
+    one.feed()
+    answer = one.spawn("a.1.0", 1, "true")
+    assert isinstance(answer, wire.Failed)
+    assert answer.kind == "late"
+
+
 def test_killing_the_supervisor_ends_its_work_and_the_next_one_knows(supervised: Supervised) -> None:
     """
     1. one task has ended with 5, another runs with a daemon beside it

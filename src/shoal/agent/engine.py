@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from shoal.agent.course import Answer, Course
 from shoal.agent.home import Home, write_whole
 from shoal.agent.keeper import Keeper
+from shoal.agent.lease import Lease
 from shoal.agent.messages import Came, DevicesLost, Gone, Judged, Message, Prepared, Said
 from shoal.agent.runtimes.host import Ready
 from shoal.agent.supervisor import wire
@@ -36,12 +37,13 @@ SUPERVISOR_RETRY_MS = 2_000
 
 @dataclass(slots=True)
 class Engine:
-    """`boot_id` is this boot of the machine; the home remembers that of the last start."""
+    """`boot_id` is this boot of the machine; the home remembers that of the last start. `lease` says whether work may be started."""
 
     course: Course
     keeper: Keeper
     home: Home
     boot_id: str
+    lease: Lease
     inbox: queue.SimpleQueue[Message]
     _taken: int = 0
     _rebooted: bool = False
@@ -98,10 +100,8 @@ class Engine:
 
     def _handle(self, message: Message) -> None:
         match message:
-            case Came(rows=rows):
-                for row in rows:
-                    self._guard(lambda r=row: self._command(r))  # type: ignore[misc]
-                self._remember_taken()
+            case Came():
+                self._commands(message)
             case Prepared(allocation=allocation, outcome=outcome):
                 self.course.prepared(allocation, outcome)
             case Said(event=event):
@@ -117,6 +117,18 @@ class Engine:
                     self.course.kill(allocation)
             case DevicesLost(uuids=uuids):
                 self.course.lose_devices(uuids)
+
+    def _commands(self, came: Came) -> None:
+        """Without the lease they are thrown away, to be asked for again once it is renewed; but a Stop can only end what runs."""
+        if self.lease.covers(came.asked_ms):
+            for row in came.rows:
+                self._guard(lambda r=row: self._command(r))  # type: ignore[misc]
+            self._remember_taken()
+            return
+        came.stale.set()
+        log.warning("%d commands are asked for again: the lease has run out since they were asked for", len(came.rows))
+        for stop in [row.body for row in came.rows if isinstance(row.body, Stop) and row.seq > self._taken]:
+            self._guard(lambda s=stop: self.course.stop(s))  # type: ignore[misc]
 
     def _command(self, row: CommandRow) -> None:
         if row.seq <= self._taken:

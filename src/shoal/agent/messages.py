@@ -13,10 +13,15 @@ from shoal.model.command import CommandRow
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """Commands from the control plane. `done` is set when all are in the journals: only then may they be confirmed."""
+    """
+    Commands from the control plane, asked for at `asked_ms` (boot-time). `done` is set when all are in the journals: only then may they
+    be confirmed. `stale` is set before that when some were thrown away, since the lease has not held since they were asked for.
+    """
 
     rows: tuple[CommandRow, ...]
+    asked_ms: int
     done: threading.Event = field(default_factory=threading.Event)
+    stale: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,10 @@ class Poller:
             if not self.session.registered.wait(0.5):
                 continue
             try:
-                self._poll()
-                self.pauses.reset()
+                if self._poll():
+                    self.pauses.reset()
+                else:
+                    self._stop.wait(self.pauses.next_s())
             except ShoalError as error:
                 log.info("no commands: %s", error.message)
                 self._stop.wait(self.pauses.next_s())
@@ -50,13 +52,17 @@ class Poller:
     def stop(self) -> None:
         self._stop.set()
 
-    def _poll(self) -> None:
+    def _poll(self) -> bool:
+        """False if what came was thrown away for want of the lease."""
+        asked_ms = self.session.clock.boottime_ms()
         commands = self.session.control.commands(self.taken(), WAIT_MS)
         if self._stop.is_set():
-            return  # not confirmed, so the next agent gets them
+            return True  # not confirmed, so the next agent gets them
         for call in commands.execs:
             self.serve(call)
-        if commands.rows:
-            came = Came(commands.rows)
-            self.post(came)
-            came.done.wait(CARRIED_OUT_S_MAX)
+        if not commands.rows:
+            return True
+        came = Came(commands.rows, asked_ms)
+        self.post(came)
+        came.done.wait(CARRIED_OUT_S_MAX)
+        return not came.stale.is_set()

@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.agent.control import Control
 from shoal.agent.home import Home, write_whole
+from shoal.agent.lease import Lease
 from shoal.agent.messages import Judged, Message
 from shoal.base.clock import Clock
 from shoal.base.errors import Refused, ShoalError
@@ -73,6 +74,7 @@ class Session:
     renewed: Callable[[int], None]
     learned: Callable[[LeaseTerms], None]
     clock: Clock
+    lease: Lease
     epoch: int = 0
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     registered: threading.Event = field(default_factory=threading.Event)
@@ -89,10 +91,15 @@ class Session:
             )
         self.epoch, self.terms = answer.epoch, answer.lease
         self.learned(answer.lease)
-        self.renewed(sent_ms)
-        self.post(Judged(kill=answer.kill))
+        self.post(Judged(kill=answer.kill))  # before the renewal counts: nothing that is to be killed starts on the strength of it
+        self.renew(sent_ms)
         self.registered.set()
         log.info("registered", extra={"node": self.identity.node, "epoch": self.epoch, "keep": len(answer.keep), "kill": len(answer.kill)})
+
+    def renew(self, sent_ms: int) -> None:
+        """What was sent at `sent_ms` has been answered."""
+        self.lease.renewed(sent_ms, self.terms)
+        self.renewed(sent_ms)
 
     def leave(self) -> None:
         """The epoch does not hold any more: register again before anything else."""

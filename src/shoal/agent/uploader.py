@@ -88,6 +88,9 @@ class Uploader:
 
     def _try_once(self) -> None:
         try:
+            if self.session.epoch and self.session.lease.has_run_out():
+                log.warning("the lease has run out; registering again, since what is held here may be given to others by now")
+                self.session.leave()
             if not self.session.epoch:
                 self.session.register()
             self._upload()
@@ -131,7 +134,7 @@ class Uploader:
 
     def _take(self, parcel: Parcel, reply: UploadReply, sent_ms: int) -> None:
         self.mail.confirm(parcel, reply)
-        self.session.renewed(sent_ms)
+        self.session.renew(sent_ms)
         if reply.kill or reply.forget:
             self.post(Judged(kill=reply.kill, forget=reply.forget))
 

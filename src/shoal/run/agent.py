@@ -29,6 +29,7 @@ from shoal.agent.exec import ExecServer
 from shoal.agent.holds import HoldJournal
 from shoal.agent.home import Home, leave_home, lock_home, make_home
 from shoal.agent.keeper import Keeper
+from shoal.agent.lease import Lease
 from shoal.agent.mail import Mail
 from shoal.agent.messages import Message
 from shoal.agent.outbox import Outbox
@@ -180,7 +181,8 @@ class Agent:
         self.meter = Meter(self.probe, self.clock)
         self.runtime = HostRuntime(home, self.api.agent, dict(os.environ))
         self.course = self._course()
-        self.engine = Engine(self.course, self.keeper, home, self.boot_id, self.inbox)
+        self.lease = Lease(self.clock)
+        self.engine = Engine(self.course, self.keeper, home, self.boot_id, self.lease, self.inbox)
         self.threads: list[threading.Thread] = []
 
     def _probe(self) -> Probe:
@@ -266,6 +268,7 @@ class Agent:
             renewed=self.keeper.feed,
             learned=self._learned,
             clock=self.clock,
+            lease=self.lease,
         )
         uploader = Uploader(
             session=session,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,13 @@ from msgspec.structs import replace
 from orders import GPUS, JOB, prepare
 
 from shoal.agent.course import Course
+from shoal.agent.engine import Engine
 from shoal.agent.holds import HoldJournal, Phase
 from shoal.agent.home import make_home
+from shoal.agent.keeper import Keeper
+from shoal.agent.lease import Lease
 from shoal.agent.mail import Mail
+from shoal.agent.messages import Came, Message
 from shoal.agent.outbox import Outbox
 from shoal.agent.probe.protocol import DeviceGone, DeviceUse
 from shoal.agent.runtimes.host import HostRuntime
@@ -23,11 +28,12 @@ from shoal.agent.unprepared import Unprepared
 from shoal.agent.use import Meter
 from shoal.base.errors import NotFound
 from shoal.base.rng import Rng
-from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.command import Command, CommandRow, Commit, Prepare, Stop
 from shoal.model.event import Report
 from shoal.model.job import CancelMode, JobSpec, WorkDir
 from shoal.model.node import Device
 from shoal.model.reason import ReasonCode
+from shoal.model.wire import LeaseTerms
 from shoal.testing.clock import SimulatedClock
 
 ALLOCATION = f"{JOB}.1.0"
@@ -421,3 +427,70 @@ def test_a_prepared_member_waits_on_with_its_port(node: Node) -> None:
     assert held is not None
     assert held.port == port
     held.release()
+
+
+# --- the lease --------------------------------------------------------------------------------------------------------------
+TERMS = LeaseTerms(renew_every_ms=500, ttl_ms=2_000)
+
+
+def leased(node: Node) -> tuple[Engine, Lease]:
+    """The deciding thread's code around the course, called by hand; no supervisor is there and none is asked."""
+    lease, home = Lease(node.clock), make_home(node.directory / "node", node.directory / "work")
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    return Engine(node.course, Keeper(home, "n1", "weak", inbox.put), home, "boot", lease, inbox), lease
+
+
+def came(asked_ms: int, *bodies: Command) -> Came:
+    return Came(tuple(CommandRow(seq=seq, node="n1", backend="agents", body=body) for seq, body in enumerate(bodies, 1)), asked_ms)
+
+
+def test_commands_asked_for_before_a_break_of_the_lease_start_nothing_and_are_not_confirmed(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    engine, lease = leased(node)
+    lease.renewed(node.clock.boottime_ms(), TERMS)
+    asked_ms = node.clock.boottime_ms()
+    node.clock.advance(5_000)  # frozen, while others got its devices
+    lease.renewed(node.clock.boottime_ms(), TERMS)
+    late = came(asked_ms, prepare())
+    engine._handle(late)
+    assert node.course.holds == {}
+    assert (engine.taken, late.stale.is_set()) == (0, True)
+    engine._handle(came(node.clock.boottime_ms(), prepare()))
+    assert (list(node.course.holds), engine.taken) == ([ALLOCATION], 1)
+
+
+def test_without_a_lease_a_stop_is_obeyed_and_nothing_else(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    engine, lease = leased(node)
+    lease.renewed(node.clock.boottime_ms(), TERMS)
+    engine._handle(came(node.clock.boottime_ms(), prepare(nodes=2)))
+    node.clock.advance(2_000)
+    ids = {"allocation": ALLOCATION, "job": JOB, "attempt": 1}
+    engine._handle(
+        Came(
+            (
+                CommandRow(seq=2, node="n1", backend="agents", body=Commit(**ids, master_address="a", master_port=1, members=())),  # type: ignore[arg-type]
+                CommandRow(seq=3, node="n1", backend="agents", body=Stop(**ids, mode=CancelMode.FORCE, signal="KILL", grace_ms=0)),  # type: ignore[arg-type]
+            ),
+            node.clock.boottime_ms(),
+        )
+    )
+    assert (node.phase, engine.taken) == (Phase.RELEASED, 1)
+
+
+def test_a_lease_holds_from_the_sending_of_an_answered_renewal_and_a_late_answer_mends_no_break() -> None:
+    clock = SimulatedClock()
+    lease = Lease(clock)
+    assert lease.has_run_out()
+    assert not lease.covers(clock.boottime_ms())
+    first_ms = clock.boottime_ms()
+    lease.renewed(first_ms, TERMS)
+    clock.advance(1_999)
+    assert lease.covers(first_ms)
+    second_ms = clock.boottime_ms()
+    clock.advance(1)
+    assert lease.has_run_out()
+    lease.renewed(second_ms, TERMS)  # sent in time, answered too late
+    assert not lease.has_run_out()
+    assert not lease.covers(first_ms)
+    assert lease.covers(second_ms)

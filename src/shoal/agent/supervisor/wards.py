@@ -73,6 +73,8 @@ class Ward:
     opened: wire.Open
     tasks: dict[int, Task] = field(default_factory=dict)
     halt: Halt | None = None
+    overdue: bool = False
+    """Its lease has run out once: nothing more of it is started, renewed or not."""
     cpu_us: int = 0
     memory_bytes_max: int = 0
 
@@ -120,8 +122,7 @@ class Wards:
                 case wire.Forget():
                     return self._forget(order)
                 case wire.Feed():
-                    self.renewed_ms = max(self.renewed_ms, order.renewed_ms)
-                    return wire.Done()
+                    return self._feed(order)
                 case wire.List():
                     return self._list()
                 case _:
@@ -129,6 +130,19 @@ class Wards:
         except Exception as error:
             # Also a defect: ending here would end the work of the whole node.
             return wire.Failed("system", f"{type(error).__name__}: {error}")
+
+    def _feed(self, order: wire.Feed) -> wire.Result:
+        """A lease that has run out unnoticed ends its work first: the control plane may have given it up, and a renewal mends nothing."""
+        self._end_overdue(self._clock.boottime_ms())
+        self.renewed_ms = max(self.renewed_ms, order.renewed_ms)
+        return wire.Done()
+
+    def _end_overdue(self, now_ms: int) -> None:
+        for ward in self.wards.values():
+            if ward.halt is None and now_ms > self._stop_by(ward):
+                ward.overdue = True
+                if ward.tasks and self._has_processes(ward):
+                    self.halt(ward, "lease", ward.opened.signal, ward.opened.grace_ms)
 
     def _open(self, order: wire.Open) -> wire.Result:
         if order.allocation not in self.wards:
@@ -145,7 +159,7 @@ class Wards:
             return wire.Done()
         if ward.halt is not None:
             return wire.Failed("busy", f"allocation {order.allocation} is being stopped")
-        if self._clock.boottime_ms() > self._stop_by(ward):
+        if ward.overdue or self._clock.boottime_ms() > self._stop_by(ward):
             return wire.Failed("late", "the control plane has not been heard for longer than the job may run without it")
         log = LogFile(order.log)
         owner = None if order.user is None else (order.user.uid, order.user.gid)
@@ -303,9 +317,8 @@ class Wards:
         """Drives deadlines and stops; the boot-time instant of the next thing to do, None if there is none."""
         now_ms = self._clock.boottime_ms()
         wakes: list[int] = []
+        self._end_overdue(now_ms)
         for ward in self.wards.values():
-            if ward.halt is None and ward.tasks and now_ms > self._stop_by(ward) and self._has_processes(ward):
-                self.halt(ward, "lease", ward.opened.signal, ward.opened.grace_ms)
             if ward.halt is None:
                 if ward.running:
                     wakes.append(self._stop_by(ward) + 1)

@@ -27,9 +27,9 @@ from shoal.control.tokens import new_token, revoke_tokens_of
 from shoal.lifecycle import node as lifecycle
 from shoal.lifecycle.job import advance_all
 from shoal.lifecycle.orders import is_wanted
-from shoal.model.attempt import HOLDING, Allocation, AllocationState
+from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
-from shoal.model.event import AllocationFenced, AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
+from shoal.model.event import AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
 from shoal.model.node import Node, NodeState
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Commands, Join, Joined, LogChunk, Register, Registered, Sample, TokenAsk, Upload, UploadReply
@@ -69,46 +69,40 @@ def register_node(plane: Plane, caller: Caller, register: Register) -> Future[Re
     """
     The agent's new epoch, and what of that which it holds it keeps or kills (rule 6). What it should hold and does not is fenced.
 
-    The answer comes when all of it is durable.
+    The answer comes when all of it is durable. The fences are written before the node's new boot id: a control plane that dies in
+    between finds the reboot again when the agent asks again. (What is not fenced any more is not prepared either: `poll_commands`.)
     """
     node_id = _speaker(caller)
-    made: list[lifecycle.Registration] = []
+    plane.world.catch_up()
+    made = [_registration(plane, node_id, plane.world.nodes.get(node_id), register)]
 
     def judge(node: Node | None) -> ChangeSet:
-        now_ms = plane.clock.now_ms()
-        found = lifecycle.register(_known(node, node_id), register, plane.world.live_on(node_id), plane.store.store_id, now_ms)
-        made[:] = [found]
-        return found.changes
+        made[:] = [_registration(plane, node_id, node, register)]
+        return made[0].changes
 
-    def follow(_node: Node | None) -> Future[Registered]:
+    def answer(_node: Node | None) -> Future[Registered]:
         plane.links.begin(node_id)
         plane.links.hear(node_id, plane.clock.monotonic_ms(), plane.clock.now_ms())
-        events = (*made[0].events, *_claims_of_before(plane, node_id, made[0]))
-        fenced = [_record(plane, node_id, job, (event,)) for job, event in events]
-        answer = Registered(
-            epoch=made[0].node.epoch, store_id=plane.store.store_id, keep=made[0].keep, kill=made[0].kill, lease=plane.terms
-        )
-        return then(gather(fenced), partial(_all_recorded, answer))
+        found = made[0]
+        told = Registered(epoch=found.node.epoch, store_id=plane.store.store_id, keep=found.keep, kill=found.kill, lease=plane.terms)
+        return then(_fence_all(plane, node_id, found), lambda _: told)
 
-    return chain(plane.lanes.ask(_node_subject(plane, node_id), judge), follow)
+    return chain(_fence_all(plane, node_id, made[0]), lambda _: chain(plane.lanes.ask(_node_subject(plane, node_id), judge), answer))
 
 
-def _claims_of_before(plane: Plane, node_id: str, found: lifecycle.Registration) -> list[tuple[str, AllocationFenced]]:
-    """
-    After a reboot, claims whose Prepare was on its way: nobody knows if it was obeyed and what ran then, so that attempt is over.
-
-    Their commands are not handed out any more (`poll_commands`), so they cannot start now.
-    """
-    claims = [a for a in plane.world.live_on(node_id) if a.state is AllocationState.CLAIMED] if found.rebooted else []
-    told = {event.allocation for _, event in found.events}
-    how = "the node has rebooted"
-    return [(a.job, AllocationFenced(allocation=a.id, attempt=a.attempt, how=how)) for a in claims if a.id not in told]
+def _registration(plane: Plane, node_id: str, node: Node | None, register: Register) -> lifecycle.Registration:
+    on_node = plane.world.live_on(node_id)
+    return lifecycle.register(_known(node, node_id), register, on_node, plane.store.store_id, plane.clock.now_ms())
 
 
-def _all_recorded(answer: Registered, fenced: tuple[Future[None], ...]) -> Registered:
-    for future in fenced:
+def _fence_all(plane: Plane, node_id: str, found: lifecycle.Registration) -> Future[None]:
+    """What the registration says is over; said twice it is no news."""
+    return then(gather([_record(plane, node_id, job, (event,)) for job, event in found.events]), _raise_first)
+
+
+def _raise_first(ended: tuple[Future[None], ...]) -> None:
+    for future in ended:
         future.result()
-    return answer
 
 
 # --- commands -------------------------------------------------------------------------------------------------------------
@@ -177,8 +171,7 @@ def _check(node: Node, upload: Upload) -> None:
 
 
 def _reply(plane: Plane, reading: _Reading, upload: Upload, written: tuple[Future[None], ...]) -> UploadReply:
-    for future in written:
-        future.result()
+    _raise_first(written)
     recorded = plane.links.record(reading.node.id, upload.first_seq, len(upload.reports))
     return UploadReply(
         recorded=recorded,

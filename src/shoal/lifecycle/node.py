@@ -84,6 +84,7 @@ def register(node: Node, request: Register, on_node: Iterable[Allocation], store
     A new epoch; a reboot is told by the boot id. Each allocation that the agent lists is kept if it is known and holds room here, and
     killed if not; but one of another installation is not killed (`store_id` differs). `held` lists also what has ended with reports not
     yet confirmed. One that is not listed does not run: it is fenced, unless it is only CLAIMED, since its Prepare may still be on its way.
+    After a reboot that one is fenced too: nobody knows if the Prepare was obeyed and what ran then, so that attempt is over.
     """
     rebooted = node.epoch > 0 and request.facts.boot_id != node.facts.boot_id
     holding = {a.id: a for a in on_node if a.state in HOLDING}
@@ -104,7 +105,7 @@ def register(node: Node, request: Register, on_node: Iterable[Allocation], store
 def _is_gone(allocation: Allocation, held: Held | None, rebooted: bool) -> bool:
     """Whether it is known not to run. After a reboot nothing does; what ended before it may still have reports to send."""
     if held is None:
-        return allocation.state is not AllocationState.CLAIMED
+        return rebooted or allocation.state is not AllocationState.CLAIMED
     return rebooted and held.state != AllocationState.RELEASED
 
 

@@ -17,7 +17,7 @@ from shoal.model.event import AllocationPrepared, AllocationReleased, Allocation
 from shoal.model.job import CancelMode, Job, JobState
 from shoal.model.node import NodeState
 from shoal.model.reason import Reason, ReasonCode
-from shoal.model.wire import Join, LogChunk, Sample, Upload, UploadReply
+from shoal.model.wire import Join, LogChunk, Register, Sample, Upload, UploadReply
 
 N1 = Caller(principal="node/n1", role="node")
 
@@ -293,6 +293,35 @@ def test_what_ran_unseen_before_a_reboot_does_not_run_again_as_the_same_attempt(
     service.wire.faults.lose_reply = 0
     service.run_until_ended(job)
     assert service.fleet.machines["n1"].ran == [(job.id, 1), (job.id, 2)]
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_reboot_is_found_again_by_a_control_plane_that_died_while_it_took_note_of_it(service: Service, written: int) -> None:
+    """
+    1. The node obeyed its Prepare and ran the job, lost every reply, and rebooted.
+    2. Its agent registers with the new boot id; the control plane dies after so many of the writes that this brings.
+    3. The agent registers again, with a boot id that may be known by now.
+    """
+    service.settle(nodes.drain_node(service.plane, SYSTEM, "n2"))
+    job = service.submit(spec_of())
+    service.wire.faults.lose_reply = 100
+    service.round()
+    machine = service.fleet.machines["n1"]
+    machine.obey(nodes.poll_commands(service.plane, N1, 0).rows[0].body, service.clock.now_ms())
+    machine.advance(service.clock.now_ms())
+    service.fleet.reboot("n1", "boot-2")
+    service.fleet.crash("n1")
+    agent = Register(facts=service.fleet.facts["n1"], store_id=service.store.store_id)
+    nodes.register_node(service.plane, N1, agent)
+    for _ in range(written):
+        service.store.writer.step()
+    service.restart()
+    service.wire.faults.lose_reply = 0
+    service.fleet.start("n1")
+    service.run_until_ended(job)
+    (_, first), (_, second) = service.fleet.machines["n1"].ran
+    assert first == 1
+    assert second > 1, "the attempt that had run is over"
 
 
 def test_the_live_picture_keeps_no_members_of_attempts_that_are_over(service: Service) -> None:

@@ -87,6 +87,13 @@ def test_case_15_a_reboot_fences_at_once_whatever_the_agent_remembers() -> None:
     assert answer.events == ((member.job, AllocationFenced(allocation=member.id, attempt=1, how="the node has rebooted")),)
 
 
+def test_a_reboot_fences_also_what_was_only_claimed_since_its_prepare_may_have_been_obeyed() -> None:
+    claimed = Gang.placed().members[0]
+    answer = register(a_node("n0"), [claimed], boot_id="boot-2")
+    assert answer.events == ((claimed.job, AllocationFenced(allocation=claimed.id, attempt=1, how="the node has rebooted")),)
+    assert register(replace(a_node("n0"), epoch=0), [claimed], boot_id="boot-2").events == ()
+
+
 def test_what_ended_before_a_reboot_may_still_send_its_reports() -> None:
     member = Gang.running().members[0]
     answer = register(a_node("n0"), [member], holds=(held(member, "RELEASED"),), boot_id="boot-2")

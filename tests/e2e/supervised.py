@@ -49,6 +49,7 @@ class Supervised:
     link: Link = field(init=False)
     events: list[wire.Event] = field(default_factory=list)
     pid: int = 0
+    base: str = ""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(exist_ok=True)
@@ -58,7 +59,8 @@ class Supervised:
         """A supervisor is there and our connections with it."""
         start_supervisor(str(self.directory), self.name, self.isolation)
         self.link = Link(str(self.directory))
-        self.pid = self.link.greet().pid
+        greeting = self.link.greet()
+        self.pid, self.base = greeting.pid, greeting.base
         threading.Thread(target=self._read, args=(Watcher(str(self.directory)),), daemon=True).start()
         self.feed()
 
@@ -111,6 +113,7 @@ class Supervised:
             self.link.give(wire.Quit())
         self.link.close()
         eventually(lambda: not (self.directory / "socket").exists() or not Path(f"/proc/{self.pid}").exists())
+        eventually(lambda: not Path(self.base).is_absolute() or not Path(self.base).exists())
 
     def _read(self, watcher: Watcher) -> None:
         for event in watcher.events():

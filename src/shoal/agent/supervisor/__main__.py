@@ -15,6 +15,7 @@ import sys
 import time
 
 from shoal.agent.supervisor.groups.choose import choose_groups, remove_base
+from shoal.agent.supervisor.groups.protocol import Groups
 from shoal.agent.supervisor.guardian import GIVE_UP_MS, guard, kill_everything
 from shoal.agent.supervisor.journal import Journal
 from shoal.agent.supervisor.loop import Supervisor
@@ -54,6 +55,7 @@ def _supervise(name: str, isolation: str, ready: int) -> int:
     groups = choose_groups(name, isolation)
     kill_everything(groups, GIVE_UP_MS)
     if guard(groups, ready):
+        _tidy(groups, name)
         return 0
     become_subreaper()
     with contextlib.suppress(FileNotFoundError):
@@ -69,8 +71,14 @@ def _supervise(name: str, isolation: str, ready: int) -> int:
     _tell(ready, "")
     supervisor.run()
     os.unlink(SOCKET_NAME)
-    remove_base(name)
     return 0
+
+
+def _tidy(groups: Groups, name: str) -> None:
+    """Empty groups go, in every hierarchy; by the guardian, so that it happens whatever became of the supervisor."""
+    for allocation in groups.found():
+        groups.remove(allocation)
+    remove_base(name)
 
 
 def _tell(ready: int, problem: str) -> None:

@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+# Tests wait more than they compute: one worker more than there are cores keeps these busy.
+WORKERS ?= $(shell expr `nproc 2>/dev/null || echo 2` + 1)
 EXTRAS := postgres plots tui kubernetes ray otel
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" PIP_FIND_LINKS= $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras
@@ -44,7 +46,7 @@ demo: .venv/core ## a gang of real processes on two pretended nodes (STAY=1 keep
 
 .PHONY: test
 test: .venv/dev ## all tests; says what it left out
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: .venv/dev ## lint, format, types, layers
@@ -82,3 +84,4 @@ clean: ## what was made here, except .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -prune -exec rm -rf {} +
+	find src \( -name .mypy_cache -o -name .ruff_cache \) -prune -exec rm -rf {} +

@@ -47,7 +47,8 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
     """
     The node, known from now on, with the token that it speaks with. Joining again makes the tokens of before invalid.
 
-    Raises: Forbidden without a join token; Invalid for a name that is none; by the future, Conflict for a name that lives elsewhere.
+    Raises: Forbidden without a join token; Invalid for a name that is none; by the future, Conflict for a name that lives elsewhere,
+    Unavailable for one whose agent lives or whose work may still run.
     """
     if caller.role not in ("join", "admin"):
         raise Forbidden(f"joining needs a join token; {caller.principal} has the role {caller.role}")
@@ -57,12 +58,20 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
     token, text = new_token(plane, TokenAsk(principal=f"node/{join.name}", role="node", note="made when the node joined"))
 
     def judge(known: Node | None) -> ChangeSet:
-        changes = lifecycle.join(join, known, plane.clock.now_ms(), caller.principal)
+        on_node, alive = plane.world.live_on(join.name), known is not None and _is_alive(plane, known)
+        changes = lifecycle.join(join, known, plane.clock.now_ms(), caller.principal, on_node=on_node, alive=alive)
         revoked = revoke_tokens_of(plane, token.principal)
         return ChangeSet(put=(*changes.put, token, *revoked), events=changes.events)
 
     asked = plane.lanes.ask(_node_subject(plane, join.name), judge)
     return then(asked, lambda node: Joined(node=_known(node, join.name), token=text, store_id=plane.store.store_id))
+
+
+def _is_alive(plane: Plane, node: Node) -> bool:
+    """An agent of that name has registered and was heard within its lease; only what this process heard itself counts."""
+    link = plane.links.link(node.id)
+    silent_ms = plane.clock.monotonic_ms() - link.heard_ms
+    return node.epoch > 0 and link.seen_ms is not None and silent_ms < plane.terms.ttl_ms
 
 
 def register_node(plane: Plane, caller: Caller, register: Register) -> Future[Registered]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from shoal.base.errors import Conflict
+from shoal.base.errors import Conflict, Unavailable
 from shoal.lifecycle import lease
 from shoal.lifecycle.states import NODE, OfNode
 from shoal.model.attempt import HOLDING, Allocation, AllocationState
@@ -40,13 +40,19 @@ _BACK = {NodeState.READY: OfNode.BACK_READY, NodeState.CORDONED: OfNode.BACK_COR
 
 
 # --- coming ---------------------------------------------------------------------------------------------------------------
-def join(request: Join, known: Node | None, now_ms: int, by: str = "shoal") -> ChangeSet:
+def join(
+    request: Join, known: Node | None, now_ms: int, by: str = "shoal", *, on_node: Iterable[Allocation] = (), alive: bool = False
+) -> ChangeSet:
     """
     The ChangeSet that makes a node known, or gives a known name to a machine that joins again; the node is first in `put`.
 
-    A machine that joins under a name that is taken and alive is refused, since two of them would share every command.
-    Raises: Conflict.
+    A machine that joins under a name that is taken and alive is refused, since two of them would share every command. So is one while
+    the name's `on_node` hold room: whoever joins does not have them, and his word that nothing runs would be believed. `alive` says
+    that the known agent was heard within its lease.
+    Raises: Conflict; Unavailable where waiting helps.
     """
+    if known is not None:
+        _check_free(request, known, tuple(a for a in on_node if a.state in HOLDING), alive)
     if known is None:
         node = Node(
             id=request.name, facts=request.facts, pool=request.pool, topology=request.topology, labels=request.labels, joined_ms=now_ms
@@ -60,6 +66,20 @@ def join(request: Join, known: Node | None, now_ms: int, by: str = "shoal") -> C
         )
     joined = NodeJoined(gpus=len(request.facts.devices))
     return ChangeSet(put=(node,), events=(node_row(node, joined, now_ms, by),))
+
+
+def _check_free(request: Join, known: Node, holding: tuple[Allocation, ...], alive: bool) -> None:
+    if alive:
+        raise Unavailable(
+            f"node {known.id} has a living agent, on host {known.facts.hostname}, and two agents cannot have one name; "
+            f"take another name, or end that agent and wait until its lease has run out"
+        )
+    rebooted = known.facts.hostname == request.facts.hostname and known.facts.boot_id != request.facts.boot_id
+    if holding and not rebooted:
+        raise Unavailable(
+            f"node {known.id} holds {len(holding)} allocations that this agent does not have, for example {holding[0].id}; "
+            f"wait until they have ended or are fenced by time, or start the agent with its old state directory"
+        )
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):

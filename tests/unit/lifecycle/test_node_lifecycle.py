@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shoal.base.errors import Conflict
+from shoal.base.errors import Conflict, Unavailable
 from shoal.lifecycle import lease, node
 from shoal.model.attempt import Allocation, AllocationState
 from shoal.model.change import ChangeSet
@@ -51,6 +51,24 @@ def test_a_name_in_use_on_another_living_host_is_refused() -> None:
         node.join(Join(name="n1", facts=other), a_node("n1"), NOW_MS)
     lost = replace(a_node("n1"), state=NodeState.LOST)
     assert after(node.join(Join(name="n1", facts=other), lost, NOW_MS)).facts.hostname == "elsewhere"
+
+
+def test_a_newcomer_does_not_get_the_name_of_a_living_agent_nor_of_one_whose_work_may_run() -> None:
+    """Its word that nothing runs would fence what does, and the devices would be in two hands."""
+    gang = Gang.running()
+    known = a_node("n0")
+    again = Join(name="n0", facts=known.facts)
+    with pytest.raises(Unavailable, match="living agent"):
+        node.join(again, known, NOW_MS, alive=True)
+    for state in (NodeState.READY, NodeState.UNREACHABLE):
+        with pytest.raises(Unavailable, match="holds 1 allocations that this agent does not have"):
+            node.join(again, replace(known, state=state), NOW_MS, on_node=gang.members[:1])
+    elsewhere = replace(known.facts, hostname="elsewhere", boot_id="other")
+    with pytest.raises(Unavailable, match="holds 1 allocations"):
+        node.join(Join(name="n0", facts=elsewhere), replace(known, state=NodeState.LOST), NOW_MS, on_node=gang.members[:1])
+    rebooted = Join(name="n0", facts=replace(known.facts, boot_id="other"))
+    assert after(node.join(rebooted, known, NOW_MS, on_node=gang.members[:1])).facts.boot_id == "other"
+    assert after(node.join(again, known, NOW_MS)).facts == known.facts
 
 
 # --- registering ----------------------------------------------------------------------------------------------------------

@@ -54,5 +54,5 @@ def members(nodes: int, tasks: int, gpus: int = 0) -> tuple[Member, ...]:
 
 
 MEETING = Meeting("10.0.0.1", 23456, members(2, 2, 8))
-PLACES = Places("/work/w", "/work", "/h/hosts", "/run/s")
+PLACES = Places("/job/w", "/job", "/h/hosts", "/run/s")
 LOGIN = Login("anna", "/home/anna", "/bin/bash", {})

@@ -68,11 +68,11 @@ WANT_OF_RANK_3 = {
         "SHOAL_WORLD_SIZE": "4",
         "SHOAL_HOSTS": "10.0.0.1,10.0.0.2",
         "SHOAL_HOSTFILE": "/h/hosts",
-        "SHOAL_SCRATCH": "/work",
+        "SHOAL_SCRATCH": "/job",
         "SHOAL_SECRETS": "/run/s",
         "SHOAL_RENDEZVOUS_ID": "shoal-12-1",
     },
-    "basics": {"HOME": "/home/anna", "USER": "anna", "SHELL": "/bin/bash", "TMPDIR": "/work", "PWD": "/work/w"},
+    "basics": {"HOME": "/home/anna", "USER": "anna", "SHELL": "/bin/bash", "TMPDIR": "/job", "PWD": "/job/w"},
 }
 
 

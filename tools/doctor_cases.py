@@ -1,5 +1,5 @@
 """
-How many cases of a file the doctor gets right: `python tools/doctor_cases.py FILE.jsonl`. The file is the form of `--evidence`, with answers.
+How many cases of a file the doctor gets right: `python tools/doctor_cases.py FILE.jsonl`, of the form of `--evidence` with answers.
 
 Prints each case that is wrong, right of all by layer, and the count of confident wrong verdicts (another layer with a confidence over
 0.5). Ends with 1 where there is one of those. The last line is JSON.

@@ -90,7 +90,7 @@ def _without_findings(facts: Facts, good: tuple[Layer, ...]) -> Finding:
         return Finding(
             layer=Layer.NONE,
             cause="Nothing in the evidence is broken.",
-            confidence=round(min(0.9, 0.4 + 0.1 * len(good)), 2),
+            confidence=round(min(0.9, 0.25 + 0.1 * len(good)), 2),
             fix="Nothing to mend here; look at what the program itself says.",
             rule="healthy",
             severity=int(Severity.NOTICE),

@@ -82,6 +82,7 @@ IMAGE: Final[tuple[Message, ...]] = (
     seen(Sign.WRONG_CPU_ARCH, r"exec format error", r"no match for platform in manifest", r"no matching manifest for linux"),
     seen(
         Sign.ARCH_FEATURE,
+        r"no longer supports this gpu",
         r"only supports? (?:ampere|hopper|blackwell|volta|turing)\w* (?:gpus )?or newer",
         r"is only supported on (?:gpus|devices) with compute capability",
         r"requires? (?:a gpu with )?(?:compute capability|device capability|sm_?\d\d)\b",

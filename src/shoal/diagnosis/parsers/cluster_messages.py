@@ -13,6 +13,13 @@ _DRA = frozenset({Kind.DRA_LOG, Kind.CLAIM, Kind.PLUGIN_LOG, Kind.PODS, Kind.POD
 
 LABELS: Final[tuple[Message, ...]] = (
     seen(
+        Sign.EVICTION_BLOCKED,
+        r"(?:eviction|drain)\b.{0,60}disabled by the upgrade policy",
+        r"cannot evict pod as it would violate",
+        r"(?:failed|error|unable).{0,20}(?:evict|drain)\w* ",
+        kinds=frozenset({Kind.DRIVER_LOG, Kind.OPERATOR_LOG, Kind.PODS, Kind.POD_EVENTS, Kind.NOTE}),
+    ),
+    seen(
         Sign.NO_GPU_NODES,
         r"could not get any nodes to match nvidia\.com/gpu\.present",
         r"no gpu nodes? (?:can be )?(?:found|in the cluster|detected)",
@@ -84,12 +91,10 @@ PLUGIN: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.MARKED_UNHEALTHY,
-        r"marked (?:as )?unhealthy",
-        r"marking.{0,30}unhealthy",
-        r"will go unhealthy",
-        r"(?:is|are|became|went|reported|all|devices?) unhealthy\b",
+        r"marked (?:as )?unhealthy|marking.{0,30}unhealthy|will go unhealthy",
+        r"(?:is|are|became|went|reported|all|devices?|gpu\S*) unhealthy\b",
         r"health\W{1,4}unhealthy",
-        r"\bunhealthy\b.{0,20}(?:device|gpu)",
+        r"^unhealthy (?:device|gpu)",
     ),
     seen(
         Sign.PLUGIN_START_FAILED,
@@ -126,6 +131,7 @@ DRA: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.DRA_SLICE_EMPTY,
+        r"(?:none|nothing|no devices|not) published",
         r"resourceslices?\b.{0,40}(?:empty|no devices|\b0 devices|\bnone\b|missing|not published|absent|without devices|stale)",
         r"no resourceslices?",
         r"devices\W{1,4}\[\s*\]",
@@ -136,6 +142,7 @@ DRA: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.DRA_API_OFF,
+        r"device ?class \S+ (?:does not exist|not found)",
         r"could not find the requested resource.{0,60}resource",
         r"resource\.k8s\.io\S*.{0,40}(?:not (?:found|served|enabled|available)|disabled|no matches)",
         r"no matches for kind \W?(?:deviceclass|resourceclaim|resourceslice)",
@@ -143,6 +150,8 @@ DRA: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.DRA_PLUGIN_FAILED,
+        r"processing resourceslice objects.{0,20}err|create resource slice:.{0,120}invalid",
+        r"(?:no|without|does ?n.t include)\b.{0,40}driver .{0,3}gpu\.nvidia\.com",
         r"error (?:creating|starting|initiali[sz]ing) (?:dra )?driver",
         r"failed to (?:start|create|publish).{0,30}(?:dra|kubelet plugin|resourceslices?|kubeletplugin)",
         r"compute-?domain.{0,60}(?:fail|error|not ready|timed out|waiting)",
@@ -345,6 +354,7 @@ MONITORING: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.DCGM_FAILED,
+        r"(?:utili[sz]ation|metrics?|prometheus)\b.{0,30}\bn/a\b",
         r"dcgm\S*.{0,80}(?:fail|error|unable|not found|cannot|crash|oomkilled|timeout|timed out|segmentation)",
         r"nv-?hostengine.{0,60}(?:fail|error|exit|another)",
         r"(?:host ?engine).{0,40}(?:connect|fail|another|not running)",

@@ -90,6 +90,7 @@ CDI: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.CDI_INJECT,
+        r"cdi host device",
         r"cdi device injection failed|could not select device driver .{0,3}cdi",
         r"failed to inject (?:cdi )?devices?",
         r"injecting cdi",

@@ -361,6 +361,14 @@ GPU_STATE: Final[tuple[Message, ...]] = (
 )
 
 PRESENT: Final[tuple[Message, ...]] = (
+    seen(Sign.NO_PROCESSES_SHOWN, r"nvidia-smi.{0,60}(?:not (?:show|list|see)|shows? no|without|no) (?:\w+ ){0,3}process"),
+    seen(
+        Sign.BENIGN,
+        r"module verification failed: signature|tainting kernel|loading out-of-tree module|unable to open 'kernel/dkms\.conf'",
+        r"detected non-tegra platform|skipping line \d+|not collecting (?:dcp|nvlink|nvswitch|cpu)|x library path|vulkan icd|libglvnd",
+        r"persistence mode is (?:deprecated|disabled)|nvidia-drm module will not be installed|selected configuration not currently applied",
+    ),
+    seen(Sign.DEV_CHAR, r"failed to create symlinks under /dev/char", r"error creating symlink creator"),
     seen(
         Sign.MODULE_LOADED,
         r"nvrm version:",

@@ -71,6 +71,12 @@ _COMPLAINT: Final = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_GPU: Final = re.compile(r"nvidia|nvml|nvrm|cuda|\bgpus?\b|\bmig\b|\bcdi\b|gres|dcgm|nvlink|nvswitch|\bxid\b|nccl", re.IGNORECASE)
+SHORT_LINES: Final = 3
+"""A piece of so few lines is a statement: what it worries about is meant."""
+_WORRY: Final = re.compile(
+    r"\b(?:not|never|no|none|missing|n/a|unhealthy|stuck|slow\w*|hangs?|hung|lost|wrong|empty|zero|fails?|error)\b", re.IGNORECASE
+)
+_SAID_SHORTLY: Final = frozenset(Kind) - {Kind.SMI, Kind.SMI_HOST, Kind.SMI_CONTAINER, Kind.CAPACITY, Kind.ALLOCATABLE, Kind.RESOURCES}
 _ONLY_SAID: Final = frozenset({Kind.HOST, Kind.NODE, Kind.NOTE, Kind.HARDWARE})
 
 
@@ -94,7 +100,9 @@ def _line_facts(piece: Piece, line: Line) -> Iterator[Fact]:
     for fact in (*_xids(piece, line), *labels_in(piece, line), *pods_in(piece, line), *words_in(piece, line)):
         found = True
         yield fact
-    if not found and _COMPLAINT.search(line.message) and (_ABOUT_GPU.search(line.message) or piece.kind not in _ONLY_SAID):
+    if not found and _WORRY.search(line.message) and piece.kind in _SAID_SHORTLY and piece.text.count("\n") < SHORT_LINES:
+        yield make(Sign.COMPLAINT, piece, line, reported=True, about="gpu")
+    elif not found and _COMPLAINT.search(line.message) and (_ABOUT_GPU.search(line.message) or piece.kind not in _ONLY_SAID):
         about = "gpu" if _ABOUT_GPU.search(line.message) else "other"
         yield make(Sign.COMPLAINT, piece, line, about=about)
 

@@ -229,6 +229,17 @@ DRIVER: Final[tuple[Rule, ...]] = (
         unless=(Sign.HOST_GOOD,),
     ),
     Rule(
+        "dev-char",
+        Layer.KERNEL_DRIVER,
+        Tier.LEAD,
+        0.42,
+        ((Sign.DEV_CHAR,),),
+        "The validator cannot make the /dev/char symlinks, mostly with a driver that was installed beforehand.",
+        "Set DISABLE_DEV_CHAR_SYMLINK_CREATION=true for the validator, or make the device nodes with nvidia-modprobe.",
+        "host-smi",
+        ("nvidia-smi", "ls -l /dev/char | grep nvidia"),
+    ),
+    Rule(
         "no-devices",
         Layer.KERNEL_DRIVER,
         Tier.LEAD,

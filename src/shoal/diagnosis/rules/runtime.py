@@ -50,7 +50,7 @@ RUNTIME: Final[tuple[Rule, ...]] = (
         "Look at the toolkit pod and the node's runtime config, then at the plugin.",
         "runtime-config",
         _RUNTIME,
-        unless=(Sign.TOOLKIT_SETUP, on(Sign.POD, operand="driver", state="crash"), Sign.HEADERS_MISSING),
+        unless=(Sign.TOOLKIT_SETUP, on(Sign.POD, operand="driver", state="crash"), Sign.HEADERS_MISSING, Sign.RESOURCE_ENOUGH),
     ),
     Rule(
         "runtimeclass-missing",

@@ -314,6 +314,30 @@ APPLICATION: Final[tuple[Rule, ...]] = (
 
 NO_FAULT: Final[tuple[Rule, ...]] = (
     Rule(
+        "no-processes-shown",
+        Layer.NONE,
+        Tier.LEAD,
+        0.6,
+        ((Sign.NO_PROCESSES_SHOWN,),),
+        "nvidia-smi in a container lists no processes: those of other PID namespaces cannot be seen. Not a fault.",
+        "Look on the host, or run the pod with hostPID.",
+        "host-smi",
+        unless=(Sign.ORPHAN_MEMORY,),
+        severity=Severity.NOTICE,
+    ),
+    Rule(
+        "handler-came",
+        Layer.NONE,
+        Tier.LEAD,
+        0.6,
+        ((Sign.NO_HANDLER,), (Sign.RESOURCE_ENOUGH,)),
+        "The runtime handler was missing for a while, as always before the toolkit has written it; now the node offers its GPUs.",
+        "Nothing to mend; recreate a pod that still shows the old event.",
+        "operand-pods",
+        unless=(on(Sign.POD, operand="plugin", state="crash"), on(Sign.POD, operand="toolkit", state="crash")),
+        severity=Severity.NOTICE,
+    ),
+    Rule(
         "no-nvswitch",
         Layer.NONE,
         Tier.LEAD,

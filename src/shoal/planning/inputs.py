@@ -100,7 +100,7 @@ def read(record: type[msgspec.Struct], given: Mapping[str, Any]) -> Reading:
         except BadQuantity as error:
             refusals.append(Refusal(error.code, f"{name}: {error}", name))
     left = tuple(
-        Assumed(field.name, _in_unit(field, field.default), field.ask.unit)
+        Assumed(field.name, _in_unit(field, field.default), _unit(field))
         for field in fields.values()
         if field.name not in given and not field.required and field.default is not None
     )

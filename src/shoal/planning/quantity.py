@@ -230,6 +230,8 @@ def parse_amount(text: str, wanted: str) -> tuple[float, str]:
     number = float(match[1].replace("_", ""))
     if not math.isfinite(number):
         raise BadQuantity("not_a_number", f"{text[:60]!r} is not finite")
+    if match[2].startswith(","):
+        raise BadQuantity("not_a_number", f"{text[:60]!r}: write thousands without commas")
     if not match[2]:
         return bare(number, wanted), ""
     return coherent(number, match[2], wanted)
@@ -240,17 +242,13 @@ def bare(number: float, wanted: str) -> float:
     if not math.isfinite(number):
         raise BadQuantity("not_a_number", f"{number} is not finite")
     if not unit_of(wanted).takes_bare_numbers:
-        raise BadQuantity("unit_needed", f"{number:g} without a unit; for example {number:g}{_blank(wanted)}{wanted}")
+        raise BadQuantity("unit_needed", f"{number:g} without a unit; for example {number:g} {wanted}")
     return number
 
 
 def example(wanted: str) -> str:
     """A value as one would write it for a question in `wanted`."""
-    return "4" if wanted == "1" else f"4{_blank(wanted)}{wanted}"
-
-
-def _blank(unit: str) -> str:
-    return " " if unit[:1].isdigit() else ""
+    return "4" if wanted == "1" else f"4 {wanted}"
 
 
 def in_words(value: float, unit: str) -> str:
@@ -258,7 +256,7 @@ def in_words(value: float, unit: str) -> str:
     text = figure(value)
     if unit in ("", "1"):
         return text
-    return f"{text}{'' if unit == '%' else ' '}{unit}" if unit not in ("1e9", "1e6", "1e3", "1e12") else f"{text}{unit[1:]}"
+    return f"{text}{'' if unit[0] == '%' else ' '}{unit}" if unit not in ("1e9", "1e6", "1e3", "1e12") else f"{text}{unit[1:]}"
 
 
 def figure(value: float) -> str:

@@ -15,9 +15,9 @@ from shoal.base.errors import Invalid, Unavailable
 from shoal.planning.answer import Answer, Movement
 from shoal.planning.plan import Point
 
-LINES_MAX = 3
+LINES_MAX = 4
 BARS_MAX = 6
-_COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31")
+_COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31", "#7a5aa6")
 FORMATS = (".png", ".svg", ".html")
 
 
@@ -37,7 +37,7 @@ def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
         raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
     if not any(isinstance(point.answer, Answer) for point in curve.points):
         raise Invalid("--plot: every point of the curve is refused, there is nothing to draw")
-    figure = _figure(curve, [moved for moved in movements if moved.low is not None and moved.high is not None][:BARS_MAX])
+    figure = _figure(curve, [moved for moved in movements if None not in (moved.low, moved.high) and moved.low != moved.high][:BARS_MAX])
     if file.suffix.lower() != ".html":
         figure.savefig(file, dpi=130)
         return
@@ -84,11 +84,21 @@ def _draw_lines(axis: Any, curve: Curve) -> None:
         axis.axvline(curve.at, color="#888888", linewidth=0.8, linestyle=":")
     values = [point.at for point in curve.points]
     if min(values) > 0 and max(values) / min(values) >= 10:
-        axis.set_xscale("log")
+        _logarithmic(axis)
     axis.set_xlabel(_label(curve.input, curve.unit))
     axis.set_ylabel(_label(head.name if len(names) == 1 else "", head.unit).strip() or "share or count")
     axis.grid(visible=True, alpha=0.25)
     axis.legend(fontsize=8, frameon=False)
+
+
+def _logarithmic(axis: Any) -> None:
+    """A logarithmic input axis with plain numbers at 1, 2, 5, 10."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _height(point: Point, name: str) -> float:

@@ -59,6 +59,8 @@ class Driver:
         faults: list[str] = []
         since_ms = self._round_since_ms
         faults.extend(f"step {name} failed: {why}" for name, why in sorted(dict(self._plane.troubles).items()))
+        if self._plane.store.trouble:
+            faults.append(f"the last write failed: {self._plane.store.trouble}")
         if not self._thread.is_alive():
             faults.append("the plane does not run")
         if self._failures >= FAILURES_TOLD:

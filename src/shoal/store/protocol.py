@@ -61,6 +61,11 @@ class Store(Protocol):
         """
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why the last write did not reach the disk; empty when it did."""
+        ...
+
     def take_term(self, holder: str) -> int:
         """A new term, higher than every earlier one; writes of lower terms fail from now on."""
         ...

@@ -45,6 +45,7 @@ def upgrade(connection: Connection, dialect: Dialect) -> None:
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
+    from sqlalchemy.exc import DBAPIError
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
@@ -52,6 +53,10 @@ def upgrade(connection: Connection, dialect: Dialect) -> None:
         with _engine(connection, dialect).begin() as through:
             config.attributes["connection"] = through
             command.upgrade(config, "head")
+    except DBAPIError as error:
+        if isinstance(error.orig, dialect.errors):
+            raise error.orig from error  # in the driver's own form, which our callers know how to tell
+        raise
     except CommandError as error:
         found = _revision(connection, dialect)
         raise Refused(

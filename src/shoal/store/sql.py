@@ -100,6 +100,10 @@ class SqlStore(Reads):
 
         return self._settle(self.writer.run(take, durable=True))
 
+    @property
+    def trouble(self) -> str:
+        return self.writer.trouble
+
     def reserve_numbers(self, count: int) -> int:
         return self._numbers.take(count)
 

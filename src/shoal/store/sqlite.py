@@ -42,13 +42,18 @@ class Sqlite:
         self._texts: dict[str, str] = {}
         self._durable: bool | None = None
         """What `synchronous` is set to; None: not known yet."""
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the state file as first opened."""
 
     def connect_writer(self) -> Connection:
         if self._path is None:
             if self._memory is None:
                 self._memory = self._connect(":memory:")
             return self._memory
-        _make_private(self._path)
+        if self._file is None:
+            _make_private(self._path)
+            self._file = _identity(self._path)
+        self._check_file()
         connection = self._connect(str(self._path))
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -91,7 +96,17 @@ class Sqlite:
     def ids(self, ids: Sequence[str]) -> object:
         return encode_stored(ids).decode()
 
+    def _check_file(self) -> None:
+        """SQLite would go on writing into a file that was removed, and all that it had confirmed would be gone at the next start."""
+        if self._path is not None and _identity(self._path) != self._file:
+            raise Unavailable(
+                f"the state file {self._path} was removed or replaced under the running server, so nothing can be kept any more: "
+                f"stop the server, put the file back and start it again",
+                retry_after_ms=30_000,
+            )
+
     def begin_write(self, connection: Connection, durable: bool) -> None:
+        self._check_file()
         if durable is not self._durable:
             connection.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
             self._durable = durable
@@ -125,6 +140,15 @@ class Sqlite:
                 return Unavailable(f"{where} is held by another program for more than {self._busy_wait_s:g} s; try again", internal=said)
             case Trouble.BROKEN:
                 return Unavailable(f"{where} cannot be read or written: {error}", retry_after_ms=5_000, internal=said)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """None where there is no file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _make_private(path: Path) -> None:

@@ -63,6 +63,8 @@ class WriteStep:
         self._connection: Connection | None = None
         self._head: Head | None = None
         """The head as last committed, where nobody else can move it. None: to be read, as after every transaction that failed."""
+        self.trouble = ""
+        """Why the database did not take the last group; empty when it did."""
 
     def apply(self, changes: ChangeSet, term: int) -> Future[Outcome]:
         """Hands a set over. The future never fails to be settled, whatever happens to the disk."""
@@ -139,7 +141,9 @@ class WriteStep:
         Result: per order its value or its error, and the changes committed.
         """
         try:
-            return self._commit(orders, look_up_all)
+            done = self._commit(orders, look_up_all)
+            self.trouble = ""
+            return done
         except self._dialect.errors as error:
             trouble = self._dialect.trouble(error)
             self._recover(reconnect=trouble is Trouble.BROKEN)
@@ -147,9 +151,13 @@ class WriteStep:
                 return self._attempt(orders, look_up_all=True)
             if trouble in (Trouble.DUPLICATE, Trouble.FULL) and len(orders) > 1:
                 return self._one_by_one(orders)
-            _log.error("%d writes failed: %s", len(orders), self._dialect.translate(error).internal)
+            told = self._dialect.translate(error)
+            _log.error("%d writes failed: %s", len(orders), told.internal)
+            self.trouble = told.message
             return [self._dialect.translate(error) for _ in orders], []
         except ShoalError as error:
+            _log.error("%d writes failed: %s", len(orders), error.message)
+            self.trouble = error.message
             self._recover(reconnect=True)
             return [error] * len(orders), []
         except Exception as error:

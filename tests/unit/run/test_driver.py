@@ -24,6 +24,8 @@ class Rounds:
     def __init__(self, work: Callable[[int], None]) -> None:
         self.count = 0
         self.troubles: dict[str, str] = {}
+        self.store = self
+        self.trouble = ""
         self._work = work
         self._bell = threading.Event()
 
@@ -75,6 +77,9 @@ def test_a_step_that_failed_is_told_by_health() -> None:
     driver = Driver(rounds, RealClock())  # type: ignore[arg-type]
     driver.start()
     try:
+        rounds.trouble = "no room on the disk"
+        assert driver.health().faults == ("the last write failed: no room on the disk",)
+        rounds.trouble = ""
         rounds.troubles["schedule"] = "the disk is full"
         assert driver.health().faults == ("step schedule failed: the disk is full",)
         rounds.troubles.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.errors import Invalid, Refused
+from shoal.base.errors import Invalid, Refused, ShoalError, Unavailable
+from shoal.model.change import ChangeSet
 from shoal.store import schema
 from shoal.store.lock import StateLock
 from shoal.store.sql import open_store
@@ -67,6 +69,37 @@ def test_a_failed_opening_keeps_no_lock(tmp_path: Path) -> None:
             open_store(path)
     path.unlink()
     open_store(path).close()
+
+
+def test_a_damaged_file_is_told_in_one_line(tmp_path: Path) -> None:
+    """The page of the schema is whole, that of the version is not."""
+    path = tmp_path / "a.db"
+    open_store(path).close()
+    data = path.read_bytes()
+    for damaged in (data[:4096] + b"\xa5" * 8192 + data[12288:], data[: len(data) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(ShoalError, match=f"the state file {path} cannot be .*malformed"):
+            open_store(path)
+
+
+@pytest.mark.parametrize("put_back", ["nothing", "another"])
+def test_nothing_is_confirmed_once_the_state_file_is_gone(tmp_path: Path, put_back: str) -> None:
+    """SQLite itself goes on in the removed file: jobs would be taken, run, and be unknown at the next start."""
+    path = tmp_path / "state" / "a.db"
+    path.parent.mkdir()
+    store = open_store(path)
+    store.apply(ChangeSet(put=(make.a_node("n1"),)), 0).result(10)
+    assert store.trouble == ""
+    shutil.rmtree(path.parent)
+    if put_back == "another":
+        path.parent.mkdir()
+        path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="was removed or replaced under the running server"):
+            store.apply(ChangeSet(put=(make.a_node("n2"),)), 0).result(10)
+    assert "removed or replaced" in store.trouble
+    assert not path.exists() or path.read_bytes() == b""
+    store.close()
 
 
 def test_errors_name_the_place(tmp_path: Path) -> None:

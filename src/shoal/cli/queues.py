@@ -35,7 +35,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
     "set",
     epilog=epilog(
         "shoal queues set research --gpu h100=16 --cpu 256 --weight 2",
-        "shoal queues set research/nlp --parent research --gpu 8 --borrow gpu=none",
+        "shoal queues set nlp --parent research --gpu 8 --borrow gpu=none",
         "shoal queues set research --closed",
     ),
 )

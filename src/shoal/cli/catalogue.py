@@ -41,6 +41,7 @@ CATALOGUE: dict[str, Entry] = {
     "get": Entry("get", "get", _LOOK, "Print a job as a file that can be submitted again."),
     "events": Entry("events", "events", _LOOK, "Print or follow what happens."),
     "nodes": Entry("nodes", "nodes", _FLEET, "List nodes and what is on their GPUs."),
+    "doctor": Entry("doctor", "doctor", _FLEET, "Say which layer of a GPU node is broken, and what to do."),
     "cordon": Entry("nodes", "cordon", _FLEET, "Give nodes no new work."),
     "drain": Entry("nodes", "drain", _FLEET, "Empty nodes: no new work, what runs comes to its end."),
     "resume": Entry("nodes", "resume", _FLEET, "Give nodes work again."),

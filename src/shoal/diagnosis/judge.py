@@ -19,7 +19,7 @@ from typing import Final
 from shoal.diagnosis.derive import derive
 from shoal.diagnosis.evidence import Evidence, Side
 from shoal.diagnosis.facts import Fact, Facts
-from shoal.diagnosis.finding import Finding, NextProbe, Verdict
+from shoal.diagnosis.finding import CONFIDENT, Finding, NextProbe, Verdict
 from shoal.diagnosis.layers import DEPTH, Layer
 from shoal.diagnosis.parsers.reading import read_facts
 from shoal.diagnosis.probes import PRIORS, PROBES, Probe, next_probe
@@ -30,8 +30,6 @@ from shoal.diagnosis.signs import Sign
 REPORTED_WEIGHT: Final = 0.9
 """What somebody wrote down may be mistaken or old; raw output is not."""
 LINES_SHOWN_MAX: Final = 6
-ALSO_WEIGHT: Final = 0.93
-"""Another root in an unrelated part of the evidence takes a little confidence away."""
 FINDINGS_MAX: Final = 12
 
 Match = tuple[Rule, tuple[Fact, ...]]
@@ -129,7 +127,7 @@ def _good_layers(facts: Facts) -> tuple[Layer, ...]:
 def _ask(root: Finding, wanted: str, evidence: Evidence, findings: tuple[Finding, ...]) -> NextProbe | None:
     """The root's own probe where it is not answered yet; else what removes most doubt between the findings and the priors."""
     own = PROBES.get(wanted)
-    if own is not None and own.gives not in evidence.kinds:
+    if own is not None and (own.gives not in evidence.kinds or root.confidence > CONFIDENT):
         return _said(own)
     if root.layer is Layer.NONE:
         return None

@@ -1,0 +1,193 @@
+"""
+Evidence out of a bundle: a directory or a tar archive with whatever people gather (nvidia-bug-report, kubectl dumps, dmesg, gpud logs).
+
+Bounded in memory and time whatever the bundle holds: files are streamed, lines that say nothing about GPUs or faults are left out of
+long ones, archives inside are not opened (a compressed single file is), and what is no text is passed over. Names decide how a file
+is read (`diagnosis.evidence.kind_of`); an nvidia-bug-report is cut into its sections first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from shoal.base.errors import Malformed, NotFound
+from shoal.diagnosis.evidence import Evidence, Kind, Piece, kind_of
+from shoal.diagnosis.mask import mask
+
+FILES_MAX: Final = 4_000
+"""Files looked at in one bundle; a dump of a cluster of a hundred nodes has about as many."""
+FILE_BYTES_MAX: Final = 512 << 20
+"""Of one file, after decompression; more is a mistake or an attack."""
+WHOLE_LINES: Final = 2_000
+"""Lines of a file that are kept as they are; of longer files only telling lines, from there on."""
+TELLING_LINES_MAX: Final = 20_000
+PIECE_CHARS_MAX: Final = 2 << 20
+LINE_BYTES_MAX: Final = 16 << 10
+SECONDS_MAX: Final = 8.0
+PIECES_MAX: Final = 2_000
+
+_TELLING: Final = re.compile(
+    rb"nvidia|nvrm|xid|nvml|cuda|\bgpu"
+    rb"|\bmig\b|\bcdi\b|gres|nouveau|fallen off|unsigned|rejected by service|nvswitch|fabric|dcgm|runsc|nvproxy"
+    rb"|vfio|topologyaffinity|admissionerror|pciehp|aer:|bus error",
+    re.IGNORECASE,
+)
+_SECTION: Final = re.compile(r"^_{8,}\s*$|^\*{3}\s+(?:/\S+|ls: )")
+_BINARY_SHARE: Final = 0.3
+
+
+class Bundle(NamedTuple):
+    evidence: Evidence
+    passed_over: tuple[str, ...]
+    """Names of files that were not read, each with why."""
+
+
+def read_bundle(path: Path) -> Bundle:
+    """
+    The evidence in a bundle.
+
+    Raises: NotFound where `path` is not there, Malformed where it is a file that is neither a tar archive nor text.
+    """
+    if not path.exists():
+        raise NotFound(f"there is no bundle at {path}")
+    pieces: list[Piece] = []
+    passed: list[str] = []
+    end = time.monotonic() + SECONDS_MAX
+    try:
+        for count, (name, stream) in enumerate(_files(path), 1):
+            if count > FILES_MAX or len(pieces) >= PIECES_MAX or time.monotonic() > end:
+                passed.append(f"{name} and what follows: the bounds of a bundle are reached")
+                break
+            found, why = _pieces_of(name, stream, end)
+            pieces += found
+            if why:
+                passed.append(f"{name}: {why}")
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        if not pieces and not path.is_dir():
+            raise Malformed(f"{path} cannot be read as a bundle: {error}") from error
+        passed.append(f"the rest: {error}")
+    return Bundle(Evidence(pieces=tuple(pieces[:PIECES_MAX]), id=path.name), tuple(passed))
+
+
+def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Name and stream of every regular file; links and devices are not followed."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                with file.open("rb") as stream:
+                    yield str(file.relative_to(path)), stream
+    elif tarfile.is_tarfile(path):
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                if member.isfile() and (taken := archive.extractfile(member)) is not None:
+                    yield member.name, taken
+    else:
+        with path.open("rb") as stream:
+            yield path.name, stream
+
+
+def _pieces_of(name: str, stream: IO[bytes], end: float) -> tuple[list[Piece], str]:
+    head = stream.read(2)
+    opened: IO[bytes] = _Joined(head, stream)  # type: ignore[assignment]
+    if head == b"\x1f\x8b":
+        opened = gzip.GzipFile(fileobj=io.BufferedReader(opened))  # type: ignore[type-var,assignment]
+    try:
+        text = _text_of(opened, end)
+    except (OSError, EOFError, zlib.error) as error:
+        return [], f"cannot be decompressed ({error})"
+    if text is None:
+        return [], "no text"
+    key = re.sub(r"\.(?:gz|log|txt|out|json|ya?ml)\b", "", Path(name).name)
+    if "bug-report" in name:
+        return [piece for piece in _sections(text) if piece.text.strip()], ""
+    kind = kind_of(key)
+    if kind is Kind.NOTE:
+        kind = kind_of(" ".join(Path(name).parts[-3:]))
+    return ([Piece(key=key, kind=kind, text=mask(text), source=name)] if text.strip() else []), ""
+
+
+class _Joined(io.RawIOBase):
+    """A stream with its first bytes, which were read to see what it is, put back."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        super().__init__()
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        chunk = self._head or self._rest.read(len(buffer))
+        self._head = b""
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def _text_of(stream: IO[bytes], end: float) -> str | None:
+    """The lines of a stream worth keeping, or None for what is no text."""
+    kept: list[bytes] = []
+    size = 0
+    for number, line in enumerate(_lines(stream, end)):
+        if number == 0 and _is_binary(line):
+            return None
+        if number >= WHOLE_LINES and not _TELLING.search(line):
+            continue
+        kept.append(line)
+        size += len(line)
+        if len(kept) >= WHOLE_LINES + TELLING_LINES_MAX or size >= PIECE_CHARS_MAX:
+            break
+    return b"\n".join(kept).decode("utf-8", "replace")
+
+
+def _lines(stream: IO[bytes], end: float) -> Iterable[bytes]:
+    """Lines of bounded length until the stream, its byte limit or the time ends."""
+    read = 0
+    rest = b""
+    while read < FILE_BYTES_MAX and time.monotonic() < end:
+        chunk = stream.read(1 << 20)
+        if not chunk:
+            break
+        read += len(chunk)
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line[:LINE_BYTES_MAX] for line in whole)
+        rest = rest[:LINE_BYTES_MAX]
+    if rest:
+        yield rest
+
+
+def _is_binary(start: bytes) -> bool:
+    sample = start[:1024]
+    odd = sum(byte < 9 or 13 < byte < 32 for byte in sample)
+    return b"\0" in sample or odd > _BINARY_SHARE * max(1, len(sample))
+
+
+def _sections(text: str) -> Iterator[Piece]:
+    """The sections of an nvidia-bug-report; each begins with a rule and the name of a file or command."""
+    title, lines = "kernel log", list[str]()
+    awaiting = False
+    for line in text.splitlines():
+        if _SECTION.match(line):
+            yield _section(title, lines)
+            title, lines, awaiting = line.lstrip("* ").strip(), [], line.startswith("_")
+        elif awaiting and line.strip():
+            title, awaiting = line.lstrip("* ").strip(), False
+        else:
+            lines.append(line)
+    yield _section(title, lines)
+
+
+def _section(title: str, lines: list[str]) -> Piece:
+    kind = kind_of(title)
+    if kind in (Kind.SMI, Kind.SMI_CONTAINER):
+        kind = Kind.SMI_HOST
+    elif kind in (Kind.NOTE, Kind.DRIVER_LOG, Kind.HARDWARE):
+        kind = Kind.KERNEL_LOG
+    return Piece(key=title[:80], kind=kind, text=mask("\n".join(lines)), source="nvidia-bug-report")

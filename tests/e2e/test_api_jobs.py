@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from live_server import HandAgent, Serving
+from shoal.api import protocol
 from shoal.base.errors import (
     Conflict,
     Forbidden,
@@ -201,6 +203,12 @@ def problem(answer: Answer, status: int, code: str) -> dict[str, Any]:
         ("GET", f"{JOBS}?limit=0", 400, "malformed"),
         ("GET", f"{JOBS}?limit=x", 422, "invalid"),
         ("GET", f"{JOBS}?stat=QUEUED", 422, "invalid"),
+        ("GET", f"{JOBS}?array={1 << 63}", 400, "malformed"),
+        ("GET", f"{JOBS}?array={'9' * 5_000}", 400, "malformed"),
+        ("GET", f"{JOBS}/1/logs/{'9' * 5_000}", 404, "not-found"),
+        ("GET", f"{JOBS}/{'9' * 5_000}", 404, "not-found"),
+        ("GET", f"/v1/projects/default/events?after={'9' * 5_000}", 400, "malformed"),
+        ("GET", "/v1/nodes/x?y=%00", 422, "invalid"),
         ("GET", f"{JOBS}?state=SLEEPING", 422, "invalid"),
         ("GET", f"{JOBS}?cursor=junk", 400, "page-token-mismatch"),
         ("GET", f"{JOBS}/1/logs/x", 404, "not-found"),
@@ -222,6 +230,8 @@ def test_a_wrong_method_names_the_right_ones(server: Serving) -> None:
         ("", "application/json", 400, "malformed"),
         ("[]", "application/json", 422, "invalid"),
         ("\udcff", "application/json", 400, "malformed"),
+        ("[" * 100_000 + "]" * 100_000, "application/json", 400, "malformed"),
+        ('{"run":' * 50_000 + "1" + "}" * 50_000, "application/json", 400, "malformed"),
         (BODY, "text/plain", 415, "unsupported-media-type"),
         ('{"run": "' + "x" * (1 << 20) + '"}', "application/json", 413, "too-large"),
     ],
@@ -258,6 +268,27 @@ def test_what_is_no_http_is_told_so(server: Serving, junk: bytes) -> None:
             answer += piece
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"application/problem+json" in answer
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"])
+def test_who_begins_a_request_and_sends_no_more_is_cut_off(server: Serving, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred such sockets would use up the server's descriptors, and need no token for it."""
+    for name in ("REQUEST_HEAD_S_MAX", "REQUEST_BODY_PAUSE_S_MAX"):
+        monkeypatch.setattr(protocol, name, 0.3)
+    where = urlsplit(server.url)
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout=10) as sock:
+        sock.sendall(begun)
+        with suppress(ConnectionResetError):
+            while sock.recv(4096):
+                pass
+
+
+def test_a_slow_answer_is_no_slow_client(server: Serving, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUEST_HEAD_S_MAX", "REQUEST_BODY_PAUSE_S_MAX"):
+        monkeypatch.setattr(protocol, name, 0.1)
+    job = api.jobs.submit(JobSpec(run="true"))
+    waited = ask(server, "GET", f"{JOBS}/{job.number}/wait?timeout=500ms")
+    assert waited.status == 200
 
 
 def test_a_client_may_bring_the_request_id(server: Serving) -> None:

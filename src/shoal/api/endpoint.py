@@ -30,6 +30,7 @@ from shoal.base.errors import (
     WrongMedia,
     WrongMethod,
 )
+from shoal.base.limits import INT64_MAX
 from shoal.control.access import Caller, authenticate
 from shoal.model.codec import decode_json, decode_pack, encode_json, encode_pack, invalid_from
 
@@ -218,10 +219,15 @@ def decode_query(raw: bytes, kind: type[msgspec.Struct]) -> Any:
         else:
             values[name] = text
     try:
-        return msgspec.convert(values, kind, strict=False)
+        query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         fault = invalid_from(error).faults[0]
         raise Invalid(f"query parameters: {fault.message} at {fault.pointer or '/'}", (fault,)) from error
+    for name in values:
+        number = getattr(query, name, None)
+        if isinstance(number, int) and abs(number) > INT64_MAX:
+            raise Invalid(f"query parameters: {name} is beyond 64 bits", (Fault("beyond 64 bits", f"/{name}"),))
+    return query
 
 
 _tuples: dict[type, frozenset[str]] = {}

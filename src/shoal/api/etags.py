@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.errors import Malformed
+from shoal.base.units import parse_whole
 
 
 def etag(version: int) -> str:
@@ -19,7 +20,7 @@ def parse_if_match(header: bytes | None) -> int | None:
     if header is None or header.strip() == b"*":
         return None
     text = header.strip().decode("latin-1")
-    digits = text[1:-1]
-    if len(text) < 3 or text[0] != '"' or text[-1] != '"' or not digits.isascii() or not digits.isdigit():
+    version = parse_whole(text[1:-1])
+    if len(text) < 3 or text[0] != '"' or text[-1] != '"' or version is None:
         raise Malformed(f'If-Match {text!r} is not an ETag of this server; send the one that the last read answered, such as "17"')
-    return int(digits)
+    return version

@@ -20,6 +20,7 @@ from shoal.api.parts import clamp_limit, wait_ms_of
 from shoal.api.tail import EVENTS
 from shoal.base.errors import Malformed, VersionExpired
 from shoal.base.limits import EVENTS_PER_READ_MAX
+from shoal.base.units import parse_whole
 from shoal.control import events as use
 from shoal.model.codec import encode_json
 from shoal.model.event import EventRow
@@ -64,12 +65,13 @@ async def read_events(call: Call) -> Answer | Stream:
 
 
 def _place(text: str, version_now: int) -> _Place:
-    version, dot, ordinal = text.partition(".")
-    if not text.isascii() or not version.isdigit() or (dot and not ordinal.isdigit()):
+    before, dot, after = text.partition(".")
+    version, ordinal = parse_whole(before), parse_whole(after) if dot else 0
+    if version is None or ordinal is None:
         raise Malformed(f"event id {text!r}: use the id of an event, such as 17, to get what came after it")
-    if int(version) > version_now:
+    if version > version_now:
         raise VersionExpired(f"version {version} is of the future; this server is at {version_now}: list again and watch from there")
-    return _Place(int(version) - 1, int(ordinal)) if dot else _Place(int(version))
+    return _Place(version - 1, ordinal) if dot else _Place(version)
 
 
 def _wanted(call: Call, version: int, limit: int) -> use.EventQuery:

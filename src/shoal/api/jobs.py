@@ -13,9 +13,10 @@ from shoal.api.problems import problem_of
 from shoal.api.tail import job_key
 from shoal.base.errors import Invalid, Malformed, ShoalError
 from shoal.base.limits import PAGE_ROWS_DEFAULT
+from shoal.base.units import parse_whole
 from shoal.control import jobs as use
 from shoal.formats.shorthand import expand
-from shoal.model.codec import convert, decode_json, to_plain
+from shoal.model.codec import convert, decode_json, decode_plain, to_plain
 from shoal.model.job import ENDED, Job, JobSpec, JobState
 from shoal.model.wire import BatchAnswer, CancelRequest, JobPage
 from shoal.store.protocol import JobQuery
@@ -57,10 +58,7 @@ class RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_spec(raw: bytes) -> JobSpec:
     """The spec in a create's body, short forms opened. All faults are gathered, but only once there is one: that reading is slower."""
-    try:
-        plain = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not valid JSON: {error}") from error
+    plain = decode_plain(raw)
     try:
         return convert(expand(plain), JobSpec)
     except Invalid:
@@ -156,9 +154,10 @@ async def list_jobs(call: Call) -> Answer:
 def _array_number(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit():
+    number = parse_whole(text)
+    if number is None:
         raise Malformed(f"array {text!r}: give the number of an array, such as 12")
-    return int(text)
+    return number
 
 
 async def get_job(call: Call) -> Answer:

@@ -20,6 +20,7 @@ from shoal.api.parts import clamp_limit
 from shoal.api.tail import Watch, job_key, log_key
 from shoal.base.errors import Malformed, NotFound
 from shoal.base.limits import TASKS_PER_JOB_MAX
+from shoal.base.units import parse_whole
 from shoal.control import jobs as use
 from shoal.model.job import LIVE, Job
 
@@ -134,6 +135,7 @@ def _rank(text: str) -> int:
     """The rank in a path; -1 is the setup script of the first node."""
     if text == "-1":
         return -1
-    if not text.isascii() or not text.isdigit() or int(text) >= TASKS_PER_JOB_MAX:
+    rank = parse_whole(text)
+    if rank is None or rank >= TASKS_PER_JOB_MAX:
         raise NotFound(f"no task {text!r}; tasks are numbered from 0")
-    return int(text)
+    return rank

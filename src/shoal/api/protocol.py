@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.api.problems import encode_problem, problem_headers, problem_of
 from shoal.base.errors import Malformed
-from shoal.base.limits import REQUEST_HEAD_BYTES_MAX
+from shoal.base.limits import REQUEST_BODY_PAUSE_S_MAX, REQUEST_HEAD_BYTES_MAX, REQUEST_HEAD_S_MAX
 
 
 class JoinedWrites:
@@ -59,12 +59,51 @@ class HttpProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _bare: asyncio.Transport
+    _due_s: float | None = None
+    """When the client must have sent more of a request (loop time); None while nothing is awaited of it."""
+    _alarm: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert hasattr(transport, "write")
         self._bare = transport  # type: ignore[assignment]
         self._joined = JoinedWrites(self._bare)
         super().connection_made(self._joined)  # type: ignore[arg-type]
+        self._await_more(REQUEST_HEAD_S_MAX)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        super().connection_lost(exc)
+
+    # --- clients that send no more ----------------------------------------------------------------------------------------------
+    def _await_more(self, within_s: float) -> None:
+        """One timer per connection, looked at when it rings: setting one per request would cost more than all that it guards."""
+        self._due_s = self.loop.time() + within_s
+        if self._alarm is None:
+            self._alarm = self.loop.call_later(within_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._due_s is None:
+            return
+        if self.flow.read_paused:  # it is us who do not read
+            self._await_more(REQUEST_BODY_PAUSE_S_MAX)
+        elif (left_s := self._due_s - self.loop.time()) > 0:
+            self._alarm = self.loop.call_later(left_s, self._ring)
+        else:
+            self._bare.abort()
+
+    def on_headers_complete(self) -> None:
+        self._await_more(REQUEST_BODY_PAUSE_S_MAX)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._await_more(REQUEST_BODY_PAUSE_S_MAX)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._due_s = None
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._joined.flush()
@@ -72,6 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
+        self._await_more(REQUEST_HEAD_S_MAX)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -91,6 +131,7 @@ class HttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+        self._due_s = None
         self.ws_protocol_class = WebSocketsSansIOProtocol
         self.transport = self._bare
         super().handle_websocket_upgrade()

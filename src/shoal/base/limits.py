@@ -18,6 +18,12 @@ REQUEST_BYTES_MAX: Final = 4 << 20
 """A JSON request: a batch of a thousand jobs of 4 KiB."""
 REQUEST_HEAD_BYTES_MAX: Final = 64 << 10
 """Request line and headers; a token, a cursor and what proxies add need 4 KiB."""
+REQUEST_HEAD_S_MAX: Final = 30
+"""From a connection's start, or a request's first byte, to the end of its head: a packet or two. What is slower only holds a socket."""
+REQUEST_BODY_PAUSE_S_MAX: Final = 60
+"""Between two pieces of a body; a client that is slow but there sends something in that time."""
+INT64_MAX: Final = (1 << 63) - 1
+"""The largest whole number that both databases and most clients can hold."""
 NAME_CHARS_MAX: Final = 128
 ENV_VARS_MAX: Final = 1_000
 ENV_VALUE_BYTES_MAX: Final = 64 << 10

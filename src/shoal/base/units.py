@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+WHOLE_DIGITS_MAX = 18
 _DECIMAL = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
 MEMORY_UNITS = {**_DECIMAL, **_BINARY}
@@ -136,3 +137,12 @@ def _positive(text: str, whole: str) -> int:
     if not _COUNT.fullmatch(text) or int(text) < 1:
         raise ValueError(f"array {_quoted(whole)}: the limit after % must be a whole number of at least 1, got {_quoted(text)}")
     return int(text)
+
+
+def parse_whole(text: str) -> int | None:
+    """
+    A whole number of up to 18 ASCII digits, which both databases can hold; None for anything else.
+
+    `int` alone takes other scripts' digits, underscores and signs, and raises over 4,300 digits.
+    """
+    return int(text) if len(text) <= WHOLE_DIGITS_MAX and text.isascii() and text.isdigit() else None

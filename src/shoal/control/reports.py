@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Forbidden, Invalid, InvariantViolated, NotFound, TooLarge
+from shoal.base.units import parse_whole
 from shoal.control.access import Caller
 from shoal.control.answers import chain, done, gather, then
 from shoal.control.lanes import JobSubject, RecordSubject
@@ -272,7 +273,7 @@ def _read_last_words(plane: Plane, reading: _Reading, report: Report) -> None:
     if isinstance(report, _LAST_WORDS):
         reading.forget[name] = None
         job, attempt, _ = name.rsplit(".", 2) if name.count(".") >= 2 else (name, "0", "0")
-        reading.synced.append(_sync_logs(plane, job, int(attempt)))
+        reading.synced.append(_sync_logs(plane, job, parse_whole(attempt) or 0))
     elif not isinstance(report, TaskExited) and not _should_run(plane, reading.node.id, name):
         reading.kill[name] = None
 

@@ -17,6 +17,8 @@ from shoal.base.errors import Fault, Invalid, Malformed
 from shoal.model.values import Value
 
 T = TypeVar("T")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that are no JSON or MessagePack, or are nested deeper than anything of ours."""
 
 
 def _enc_hook(value: Any) -> Any:
@@ -70,7 +72,7 @@ def decode_json(data: bytes | str, kind: type[T]) -> T:
         return _json_decoder(kind).decode(data)  # type: ignore[no-any-return, arg-type]
     except msgspec.ValidationError as error:
         raise invalid_from(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Malformed(f"not valid JSON: {error}") from error
 
 
@@ -80,7 +82,7 @@ def decode_pack(data: bytes, kind: type[T]) -> T:
         return _pack_decoder(kind).decode(data)  # type: ignore[no-any-return, arg-type]
     except msgspec.ValidationError as error:
         raise invalid_from(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Malformed(f"not valid MessagePack: {error}") from error
 
 
@@ -90,6 +92,14 @@ def convert(raw: Any, kind: type[T]) -> T:
         return msgspec.convert(raw, kind, dec_hook=_dec_hook)
     except msgspec.ValidationError as error:
         raise invalid_from(error) from error
+
+
+def decode_plain(data: bytes | str) -> Any:
+    """Dicts, lists, text and numbers as JSON has them, of no type of ours."""
+    try:
+        return msgspec.json.decode(data)
+    except UNREADABLE as error:
+        raise Malformed(f"not valid JSON: {error}") from error
 
 
 def to_plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from live_server import HandAgent, Serving
-from shoal.api import protocol
+from shoal.api import endpoint, protocol
 from shoal.base.errors import (
     Conflict,
     Forbidden,
@@ -350,6 +351,39 @@ def test_a_revoked_token_is_dead_at_once(server: Serving, api: Api) -> None:
     api.tokens.revoke(made.token.id)
     with pytest.raises(Unauthenticated):
         holder.jobs.list()
+
+
+def test_a_revoked_token_ends_what_it_follows(server: Serving, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "TOKEN_LOOK_S", 0.1)
+    from shoal.model.wire import TokenAsk
+
+    made = api.tokens.create(TokenAsk(principal="user/anna", role="viewer"))
+    where = urlsplit(server.url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    headers = {"Authorization": f"Bearer {made.text}", "Accept": "text/event-stream"}
+    connection.request("GET", "/v1/projects/default/events", headers=headers)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    api.tokens.revoke(made.token.id)
+    with suppress(http.client.IncompleteRead):
+        answer.read()  # ends, long before the socket's timeout
+    connection.close()
+
+
+def test_a_node_that_was_removed_gets_no_command_by_the_poll_that_it_left(tmp_path: Path) -> None:
+    """
+    1. An agent's poll waits; its node is removed.
+    2. The poll ends at once, so that it cannot bring what a machine that joins under the name is to do.
+    """
+    with Serving(tmp_path / "state") as server, ThreadPoolExecutor(1) as aside:
+        join_token = (server.state / "join.token").read_text().strip()
+        old = HandAgent(server.url, join_token)
+        waiting = aside.submit(old.poll, 8_000)
+        time.sleep(0.3)  # until it waits there; were it later, it would be refused at once, as is right too
+        server.api().nodes.remove("n1")
+        with pytest.raises(Unauthenticated):
+            waiting.result(5)
+        HandAgent(server.url, join_token)
 
 
 def test_token_texts_are_stored_nowhere(server: Serving, api: Api) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from shoal.api.blobs import send_blob
+from shoal.api.endpoint import still_holds
 from shoal.api.operations import Answer, Call, Stream
 from shoal.api.parts import wait_ms_of
 from shoal.api.tail import log_key
@@ -46,6 +47,7 @@ async def poll_commands(call: Call) -> Answer:
                 if commands.rows or commands.execs or left_s <= 0 or call.service.tail.closing:
                     return Answer(commands)
                 await watch.next(left_s)
+                still_holds(call)  # of a node that was removed, and perhaps joined anew as another machine
         finally:
             stop()
 

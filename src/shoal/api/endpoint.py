@@ -43,6 +43,8 @@ log = logging.getLogger("shoal.api")
 
 JSON = b"application/json"
 PACK = b"application/msgpack"
+TOKEN_LOOK_S = 5.0
+"""How long a stream goes on after its token was revoked."""
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _RawHeaders = list[tuple[bytes, bytes]]
 
@@ -122,6 +124,12 @@ def admit(call: Call) -> None:
     call.bearer = bearer_of(call.headers)
     call.known = authenticate(call.service.plane, call.bearer)
     check_role(call.known, call.operation, call.path)
+
+
+def still_holds(call: Call) -> None:
+    """Raises Unauthenticated when the token has been revoked or has expired since the request came in. For answers that take long."""
+    if call.bearer:
+        call.known = authenticate(call.service.plane, call.bearer)
 
 
 def bearer_of(headers: Mapping[bytes, bytes]) -> str:
@@ -281,6 +289,7 @@ async def _send_stream(call: Call, stream: Stream, receive: Receive, send: Send)
     Sends the pieces until they end or the client goes.
 
     The client's going is only seen by asking `receive`, so a second task does that: an idle follower would stay for ever otherwise.
+    A token that is revoked meanwhile ends the stream, which else could run on for days.
     """
     headers = [(b"content-type", stream.media_type.encode()), (b"cache-control", b"no-store"), *_raw(stream.headers)]
     headers.append((b"x-request-id", call.request_id.encode("latin-1")))
@@ -289,7 +298,9 @@ async def _send_stream(call: Call, stream: Stream, receive: Receive, send: Send)
     pump = asyncio.ensure_future(_pump(stream.chunks, send))
     gone = asyncio.ensure_future(_gone(receive))
     try:
-        await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+        while not (pump.done() or gone.done()):
+            await asyncio.wait((pump, gone), timeout=TOKEN_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            still_holds(call)
         if pump.done():
             pump.result()
             await send({"type": "http.response.body", "body": b""})

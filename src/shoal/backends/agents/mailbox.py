@@ -109,9 +109,12 @@ class AgentsBackend:
         return stop
 
     def forget_node(self, node: str) -> None:
-        """Throws the mailbox away; the node was removed."""
+        """Throws the mailbox away and wakes whoever waits at it: the node was removed, and what comes under its name has a new one."""
         with self._lock:
-            self._boxes.pop(node, None)
+            box = self._boxes.pop(node, None)
+            listeners = tuple(box.listeners) if box is not None else ()
+        for wake in listeners:
+            wake()
 
 
 def _stand(node: str, box: _Box) -> PostBox:

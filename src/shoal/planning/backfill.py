@@ -60,11 +60,15 @@ def run_list(processors: int, jobs: tuple[ListedJob, ...], *, easy: bool) -> lis
         running = [one for one in running if one.end > now]
         while pending and jobs[pending[0]].submit <= now:
             queue.append(pending.pop(0))
-        for at in _startable(processors, jobs, queue, running, now, easy):
-            starts[at] = now
-            queue.remove(at)
-            running.append(_started(jobs[at], now))
-        running = [one for one in running if one.end > now]
+        # Again after jobs of no length, which are legal: what they held is free at the same instant.
+        ended = True
+        while ended:
+            for at in _startable(processors, jobs, queue, running, now, easy):
+                starts[at] = now
+                queue.remove(at)
+                running.append(_started(jobs[at], now))
+            ended = any(one.end <= now for one in running)
+            running = [one for one in running if one.end > now]
     return starts
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from planning_examples import EXAMPLES
 
+from planning_examples import EXAMPLES
 from shoal.planning.answer import Answer
 from shoal.planning.catalogue import CATALOGUE, topic_named
 from shoal.planning.explain import FUNCTIONS, derivation

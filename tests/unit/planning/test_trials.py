@@ -29,7 +29,6 @@ from shoal.planning import (
     spot,
 )
 from shoal.planning.answer import Answer
-from shoal.planning.answer import Answer
 from shoal.planning.trials import demand, gangs, queues, spots, starts
 from shoal.planning.trials.draws import exponential, lognormal
 

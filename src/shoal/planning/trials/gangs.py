@@ -51,11 +51,11 @@ def time_to_find(rng: Rng, checks: tuple[tuple[float, float], ...], times: int) 
 
     def trial(stream: Rng) -> float:
         point, passed = stream.unit(), 0.0
-        for share, time in checks:
+        for chance, time in checks:
             passed += time
-            if point < share:
+            if point < chance:
                 break
-            point -= share
+            point -= chance
         return passed
 
     return repeated(trial, rng, times)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from shoal.base.errors import Unavailable
+from shoal.base.errors import Unavailable, VersionExpired
 from shoal.base.limits import WATCHERS_MAX
 from shoal.model.attempt import Allocation
 from shoal.model.change import Change
@@ -170,7 +170,13 @@ class Tail:
         self._armed = False
         if self._count == 0:
             return
-        changes = self._store.changes_after(self._place, CHANGES_PER_TURN)
+        try:
+            changes = self._store.changes_after(self._place, CHANGES_PER_TURN)
+        except VersionExpired:  # The loop stood still for so long: everybody looks again, and reads events from the store.
+            self._restart()
+            for watch in itertools.chain(*self._watches.values()):
+                watch.ring()
+            return
         keys: dict[str, None] = {}
         for change in changes:
             self._take(change, keys)

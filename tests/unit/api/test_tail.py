@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from shoal.api import tail as module
 from shoal.api.tail import EVENTS, Tail, job_key, log_key
-from shoal.base.errors import Unavailable
+from shoal.base.errors import Unavailable, VersionExpired
 from shoal.base.limits import WATCHERS_MAX
-from shoal.model.change import ChangeSet
+from shoal.model.change import Change, ChangeSet
 from shoal.model.event import EventRow, JobHeld
 from shoal.model.job import Job, JobSpec, JobState
 from shoal.store.protocol import Store
@@ -70,6 +70,41 @@ def test_a_change_between_look_and_wait_is_not_lost(store: Store) -> None:
             assert not await watch.next(0.05), "told once"
 
     run(store, test)
+
+
+class Forgetful:
+    """A store that keeps no changes up to `floor`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.floor = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def changes_after(self, version: int, limit: int) -> tuple[Change, ...]:
+        if version < self.floor:
+            raise VersionExpired(f"changes after version {version} are gone")
+        return self._store.changes_after(version, limit)
+
+
+def test_a_tail_that_slept_for_longer_than_changes_are_kept_wakes_everybody_and_goes_on(store: Store) -> None:
+    forgetful = Forgetful(store)
+
+    async def test(tail: Tail, write: Callable[..., int]) -> None:
+        with tail.watch(EVENTS) as events, tail.watch(job_key("a")) as job, tail.watch(log_key("a", 1, 0)) as log:
+            before = tail.place
+            forgetful.floor = write("a")  # The loop stands still meanwhile.
+            for watch in (events, job, log):
+                assert await watch.next(5)
+            assert tail.place == forgetful.floor
+            assert tail.recent(before, 10) is None, "these are in the store alone"
+            version = write("b")
+            assert await events.next(5)
+            assert not await job.next(0.05)
+            assert [row.version for row in tail.recent(forgetful.floor, 10) or ()] == [version]
+
+    run(forgetful, test)  # type: ignore[arg-type]
 
 
 def test_log_keys_are_touched_by_hand(store: Store) -> None:

@@ -91,6 +91,7 @@ class Service:
         self.started_ms = self.clock.now_ms() - self.clock.boottime_ms()
         """Agents' calendars start here and never jump."""
         self.ids = SeededIds(seed)
+        self.entropy = SeededEntropy(seed)
         self.store = SqlStore(_CopiedMemory(), None, by_hand=True, group_max=limits.COMMIT_GROUP_MAX, store_id=STORE_ID)
         self._directory = tempfile.TemporaryDirectory(prefix="shoal-test-")
         self.plane = self._compose()
@@ -107,7 +108,7 @@ class Service:
             sealer=Sealer(root / "key"),
             clock=self.clock,
             ids=self.ids,
-            entropy=SeededEntropy(1),
+            entropy=self.entropy,
             terms=self.terms,
             write=self.store.writer.step,
         )

@@ -73,6 +73,11 @@ class Links:
             soiled, self._soiled = self._soiled, {}
         return tuple((node_id, self.link(node_id).dirty) for node_id in soiled)
 
+    def all_dirty(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Every node with dirty devices, and those."""
+        with self._lock:
+            return tuple((node_id, link.dirty) for node_id, link in self._links.items() if link.dirty)
+
     def begin(self, node_id: str) -> None:
         """A new start of the agent: it numbers its reports anew."""
         self.link(node_id).recorded = None

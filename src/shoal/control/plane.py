@@ -133,3 +133,6 @@ class Plane:
         for record in change.put:
             if isinstance(record, Allocation) and record.state not in HOLDING:
                 self.samples.drop(record.id)
+        for record in change.delete:
+            if isinstance(record, Allocation):
+                self.samples.drop(record.id)

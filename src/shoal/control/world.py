@@ -2,7 +2,8 @@
 The live picture: records by id and the indexes that use cases and steps look through, moved forward by the store's tail alone.
 
 Anyone may call `catch_up`, from any thread; records are frozen and single entries are read without a lock. Two entries that must
-fit together are read by a method (`picture`, `live_on`), under the lock. Nothing here is decided and nothing is written.
+fit together are read by a method (`picture`, `live_on`), under the lock. Nothing here is decided and nothing is written. A reader that
+is further behind than the store keeps changes goes on by one great change: the difference to a new snapshot (`gap`).
 
 A tail in memory rather than reads of the database: a job of one second makes five changes, and each would cost a query.
 Cost of `catch_up`: what changed; of every look-up: the size of its answer.
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from shoal.base import limits
+from shoal.base.errors import VersionExpired
+from shoal.control.gap import bridge
 from shoal.model.access import Token
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, Record
@@ -39,6 +42,8 @@ class World:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self.version = 0
+        self.jumps = 0
+        """How often the tail was lost and a snapshot taken in its place: who keeps more than records (the outbox) reads that again."""
         self.jobs: dict[str, Job] = {}
         """Jobs that have not ended."""
         self.ended: OrderedDict[str, Job] = OrderedDict()
@@ -82,12 +87,31 @@ class World:
         if self._store.version() <= self.version:
             return self.version
         with self._lock:
-            while changes := self._store.changes_after(self.version, limits.CHANGES_PER_READ):
+            while changes := self._read_on():
                 for change in changes:
                     self._take_in(change)
                 if len(changes) < limits.CHANGES_PER_READ:
                     break
             return self.version
+
+    def _read_on(self) -> tuple[Change, ...]:
+        try:
+            return self._store.changes_after(self.version, limits.CHANGES_PER_READ)
+        except VersionExpired:
+            self._jump()
+            return self._store.changes_after(self.version, limits.CHANGES_PER_READ)
+
+    def _jump(self) -> None:
+        """To a new snapshot. Nothing is emptied on the way: who looks without the lock never misses what is there before and after."""
+        arrays = tuple(self._elements)
+        change = bridge(self, self._store)
+        self.version = change.version  # Before the records, so that jobs count as found and not as born in this change.
+        self.jumps += 1
+        self._take_in(change)
+        for array_id in arrays:  # Of these some elements may have come again and ended otherwise.
+            if array_id in self.jobs:
+                self._load_elements(self.jobs[array_id])
+        self._load_released()
 
     def _load(self) -> None:
         snapshot = self._store.snapshot()

@@ -1,8 +1,8 @@
 """
 Commands from the outbox into the backends' hands: exactly what the outbox holds, in its order.
 
-On start the outbox is read once; after that commands arrive with the changes that caused them. A command that is handed over twice
-(a restart in between) is dropped by its seq. It leaves the outbox when its receiver confirms it, not here.
+On start the outbox is read once, and again when the world has lost the tail; else commands arrive with the changes that caused them. A
+command that is handed over twice is dropped by its seq. It leaves the outbox when its receiver confirms it, not here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class DispatchStep:
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
         self._arrived: deque[CommandRow] = deque()
-        self._loaded = False
+        self._loaded_at: int | None = None
+        """The world's count of jumps when the outbox was read."""
         plane.world.on_change(self._note)
 
     def _note(self, change: Change) -> None:
@@ -34,23 +35,24 @@ class DispatchStep:
     def step(self, now_ms: int) -> Progress:
         """Hands over what arrived since the last step."""
         del now_ms
-        if not self._loaded:
-            self._load()
         self._plane.world.catch_up()
+        jumps = self._plane.world.jumps
+        if self._loaded_at != jumps:
+            self._load()
+            self._loaded_at = jumps
         did = 0
         while self._arrived:
             did += self._act(self._arrived.popleft())
         return Progress(did)
 
     def _load(self) -> None:
-        """What was in the outbox when this process started. Only then complete when all pages are read, so it is repeated whole."""
+        """Everything in the outbox, before what has arrived since: only complete when all pages are read, so it is repeated whole."""
         for name in self._plane.backends:
             seq = 0
             while rows := self._plane.store.commands_after(name, seq, limits.COMMANDS_PER_POLL_MAX):
                 for row in rows:
                     self._act(row)
                 seq = rows[-1].seq
-        self._loaded = True
 
     def _act(self, row: CommandRow) -> int:
         backend = self._plane.backends.get(row.backend)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.base import limits
-from shoal.base.errors import InvariantViolated
+from shoal.base.errors import InvariantViolated, VersionExpired
 from shoal.base.rng import Rng
 from shoal.control.lanes import JobSubject
 from shoal.control.steps.base import Progress
@@ -87,7 +87,7 @@ class ScheduleStep:
     def _refresh(self) -> None:
         """Takes in what was committed, and what agents see on devices."""
         plane = self._plane
-        while changes := plane.store.changes_after(self._board.version, limits.CHANGES_PER_READ):
+        while changes := self._read_on():
             for change in changes:
                 self._board.apply(change)
                 self._note(change)
@@ -99,6 +99,24 @@ class ScheduleStep:
         if self._new_dependencies:
             self._new_dependencies = False
             self._learn(self._board.unknown_dependencies())
+
+    def _read_on(self) -> tuple[Change, ...]:
+        """The next changes; too far behind for them, the board starts again from a snapshot."""
+        store = self._plane.store
+        try:
+            return store.changes_after(self._board.version, limits.CHANGES_PER_READ)
+        except VersionExpired:
+            self._rebuild()
+            return store.changes_after(self._board.version, limits.CHANGES_PER_READ)
+
+    def _rebuild(self) -> None:
+        plane = self._plane
+        board = Board.of(plane.store.snapshot())
+        board.cycle = self._board.cycle
+        for node_id, devices in plane.links.all_dirty():
+            board.mark_dirty(node_id, devices)
+        self._board = board
+        self._pending = self._new_dependencies = True
 
     def _note(self, change: Change) -> None:
         self._pending = self._pending or _matters(change, self._plane.world)

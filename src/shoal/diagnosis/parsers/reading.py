@@ -16,7 +16,7 @@ from shoal.diagnosis.facts import Fact, Facts
 from shoal.diagnosis.lines import Line, lines_of
 from shoal.diagnosis.parsers import app_messages, cluster_messages, container_messages, host_messages
 from shoal.diagnosis.parsers.making import make
-from shoal.diagnosis.parsers.message import Message
+from shoal.diagnosis.parsers.message import Index, Message
 from shoal.diagnosis.parsers.tables import labels_in, pci_in, pods_in, resources_in, rules_in, smi_in
 from shoal.diagnosis.parsers.words import words_in
 from shoal.diagnosis.signs import Sign
@@ -46,8 +46,8 @@ TABLES: Final[tuple[Message, ...]] = (
     *app_messages.IMAGE,
     *app_messages.APPLICATION,
 )
-_BY_KIND: Final[dict[Kind, tuple[Message, ...]]] = {
-    kind: tuple(message for message in TABLES if message.kinds is None or kind in message.kinds) for kind in Kind
+_BY_KIND: Final[dict[Kind, Index]] = {
+    kind: Index([message for message in TABLES if message.kinds is None or kind in message.kinds]) for kind in Kind
 }
 
 _XID: Final = re.compile(
@@ -108,7 +108,7 @@ def _line_facts(piece: Piece, line: Line) -> Iterator[Fact]:
 
 
 def _messages(piece: Piece, line: Line) -> Iterator[Fact]:
-    for message in _BY_KIND[piece.kind]:
+    for message in _BY_KIND[piece.kind].candidates(line.message):
         match = message.pattern.search(line.message)
         if match is None or (message.sign in _DENIABLE and piece.kind in _FREE_KINDS and _denied(line.message, match.start())):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import tarfile
 import threading
@@ -291,3 +292,23 @@ def test_an_interactive_job_waits_at_its_terminal_across_a_killed_agent(place: I
     assert b"got-one" in out
     assert b"got-two" in out
     assert api.jobs.wait(number, timeout_s=20).state is JobState.FAILED
+
+
+# --- installations --------------------------------------------------------------------------------------------------------
+def test_an_agent_serves_the_next_installation_at_the_address_of_the_last(tmp_path: Path) -> None:
+    """Each installation numbers its commands from the start: the count of the last one must not make the new one's look old."""
+    place = Installation(tmp_path, f"anew-{os.getpid()}", nodes=1)
+    try:
+        place.start()
+        for _ in range(3):
+            place.api().jobs.wait(place.api().jobs.submit({"run": "true"}).number, timeout_s=20)
+        place.kill_server()
+        for entry in place.state_dir.iterdir():
+            if entry.name != "nodes":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        place.start_server()
+        fresh = Api(place.url, (place.state_dir / "admin.token").read_text().strip())
+        number = fresh.jobs.submit({"run": "true"}).number
+        assert fresh.jobs.wait(number, timeout_s=30).state is JobState.SUCCEEDED
+    finally:
+        place.stop()

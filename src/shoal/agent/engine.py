@@ -76,6 +76,10 @@ class Engine:
         holds = sorted(self.course.holds.values(), key=lambda hold: hold.id)
         return tuple(Held(allocation=h.id, job=h.order.job, attempt=h.order.attempt, state=str(h.state)) for h in holds)
 
+    def begin_anew(self) -> None:
+        """The node has joined: commands are numbered by the installation, so the last one of an earlier installation says nothing."""
+        self._taken = 0
+
     @property
     def taken(self) -> int:
         """The last command that has been carried out, so far as it is in the journals."""

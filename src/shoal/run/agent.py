@@ -254,7 +254,9 @@ class Agent:
             raise Refused(f"{len(held)} allocations of the earlier installation are still held, for example {held[0].allocation}")
         self.api.transport.token = token
         join = Join(name=options.name, facts=self.facts(), pool=options.pool, topology=options.topology, labels=options.labels)
-        return join_plane(self.home, self.api.agent, join, options.url)
+        identity = join_plane(self.home, self.api.agent, join, options.url)
+        self.engine.begin_anew()
+        return identity
 
     def start(self, identity: Identity) -> tuple[Uploader, Poller, Session]:
         """The loops towards the control plane."""

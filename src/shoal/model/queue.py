@@ -29,7 +29,10 @@ class QueueSpec(Spec, frozen=True, kw_only=True):
     weight: int = 1000
     """Share among siblings, in thousandths; 0 only takes what nobody else wants."""
     order: Literal["strict", "best-effort"] = "best-effort"
-    """strict: nothing in the queue passes its head. best-effort: a job that does not fit lets others by."""
+    """
+    strict: what does not fit holds back every job behind it that could use its GPU models. A job without GPUs could use the cores of any
+    node, so it passes nobody and nobody passes it. best-effort: what does not fit lets others by.
+    """
     quotas: dict[str, Quota] = {}
     closed: bool = False
     """Takes jobs but starts none."""

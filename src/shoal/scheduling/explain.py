@@ -207,7 +207,7 @@ def _behind_reason(board: Board, job: Job, position: int) -> Reason:
     if position == 1:
         return Reason(code=ReasonCode.BEHIND, message="there is room for it: it is next in its queue", queue=job.queue)
     strict = board.quota.vertices[job.queue].spec.order == "strict"
-    how = "which lets nobody pass" if strict else "and the room there is goes to them first"
+    how = "and it is strict: nobody passes a job whose GPUs it could use" if strict else "and the room there is goes to them first"
     message = f"{position - 1} job{'' if position == 2 else 's'} of queue {job.queue} come before it, {how}"
     return Reason(code=ReasonCode.BEHIND, message=message, queue=job.queue, asked=position)
 

@@ -155,6 +155,30 @@ def test_a_strict_head_holds_back_only_what_could_take_its_model():
     assert cluster.gpus_of(third) == 0
 
 
+@pytest.mark.parametrize("without_gpus_first", [False, True])
+def test_in_a_strict_queue_a_job_without_gpus_passes_nobody_and_nobody_passes_it(without_gpus_first: bool):
+    """Both nodes have too few cores for the head; what stands behind it would fit."""
+    cluster = Cluster(a_host("x", 4, cpus=8), a_host("y", 4, "a100", cpus=8), a_queue("q", order="strict"))
+    for model in ("h100", "a100"):
+        cluster.submit(1, models=(model,), cpus=2)
+    cluster.settle()
+    asks = [{"gpus": 0, "cpus": 7}, {"gpus": 1, "models": ("a100",)}] if without_gpus_first else [{"gpus": 4}, {"gpus": 0, "cpus": 1}]
+    head, behind = (cluster.submit(queue="q", **ask) for ask in asks)
+    assert not places_of(cluster.cycle())
+    assert cluster.why(behind).ahead == (cluster.jobs[head].address,)
+    assert "it is strict" in cluster.why(behind).headline
+    cluster.put(a_queue("q"))
+    assert list(places_of(cluster.cycle())) == [behind], "best-effort lets it by"
+
+
+def test_an_array_at_its_limit_holds_up_nobody_in_a_strict_queue():
+    cluster = Cluster(a_host("x", 4), a_queue("q", order="strict"))
+    _, elements = cluster.submit_array("0-3%1", queue="q")
+    behind = cluster.submit(1, queue="q")
+    cluster.cycle()
+    assert set(cluster.running()) == {elements[0], behind}
+
+
 def test_one_small_job_passes_two_hundred_that_cannot_be_placed():
     """Platform case 9: the small job starts in the first cycle, and each blocked shape is tried once, not two hundred times."""
     cluster = Cluster(a_host("n0", 4))

@@ -11,9 +11,9 @@ from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.topic import Topic
 
-JOBS_MAX: Final = 2_000
+JOBS_MAX: Final = 1_000
 """Jobs of one comparison; a trace of more belongs to the simulator, which is built for it."""
-VICTIM_STATES_MAX: Final = 5_000_000
+VICTIM_STATES_MAX: Final = 200_000
 
 
 class ListedJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,8 +140,8 @@ class WarmPool(msgspec.Struct, frozen=True, kw_only=True):
     start_rate: Annotated[float, Ask("starts/s", "starts per second, from a trace", above=True)]
     refill_time: Annotated[float, Ask("s", "until a taken slot is warm again", above=True)]
     miss_target: Annotated[float, Ask("1", "share of starts that may find no warm slot", most=1, above=True)] = assumed("0.01")
-    dispersion: Annotated[float, Ask("1", "variance over mean of starts per refill time; 1 for Poisson", above=True)] = 1.0
-    pool_max: Annotated[int, Ask("slots", "slots that there could be", least=1)] = 10_000
+    dispersion: Annotated[float, Ask("1", "variance over mean of starts per refill time; 1 for Poisson", least=0.2, most=100)] = 1.0
+    pool_max: Annotated[int, Ask("slots", "slots that there could be", least=1, most=200_000)] = 10_000
     price: Annotated[float, Ask("USD/GPU/h", "price of an idle slot's GPU")] = assumed("2.5 USD/GPU/h")
     ramp: Annotated[float, Ask("instances/min", "instances a minute that a ramp adds")] = 0.0
 

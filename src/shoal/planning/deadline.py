@@ -16,6 +16,9 @@ from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.topic import Topic
 
+TICKS_MAX: Final = 100_000
+"""Ticks of one run: a month at half a minute; three runs take 0.3 s."""
+
 
 class SpotDeadline(msgspec.Struct, frozen=True, kw_only=True):
     """A job, its deadline, and when spot was there."""
@@ -127,8 +130,12 @@ def validate_spot_deadline(x: SpotDeadline) -> tuple[Refusal, ...]:
     words = (
         f"{x.work / 3600:g} h of work and a changeover of {x.changeover / 3600:g} h do not fit {x.deadline / 3600:g} h: not even on-demand"
     )
-    return unless(bool(x.available), "no_trace", "no trace: availability tick by tick is needed", "available") + unless(
-        x.work + x.changeover + x.tick <= x.deadline, "deadline_without_slack", words, "deadline"
+    ticks = (x.work + x.deadline) / x.tick
+    fine = f"{ticks:,.0f} ticks of {x.tick:g} s until the deadline: at most {TICKS_MAX:,} are walked, take a longer tick"
+    return (
+        unless(bool(x.available), "no_trace", "no trace: availability tick by tick is needed", "available")
+        + unless(x.work + x.changeover + x.tick <= x.deadline, "deadline_without_slack", words, "deadline")
+        + unless(ticks <= TICKS_MAX, "too_many_ticks", fine, "tick")
     )
 
 

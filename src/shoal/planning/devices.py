@@ -17,7 +17,7 @@ class Stranded(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet of equal nodes and one shape of pod."""
 
     nodes: Annotated[int, Ask("1", "nodes", least=1)]
-    gpus_per_node: Annotated[int, Ask("GPU", "GPUs of a node", least=1)] = 8
+    gpus_per_node: Annotated[int, Ask("GPU", "GPUs of a node", least=1, most=1_024)] = 8
     vcpu: Annotated[float, Ask("vCPU", "CPUs of a node")]
     memory: Annotated[float, Ask("GiB", "memory of a node")]
     reserved_vcpu: Annotated[float, Ask("vCPU", "CPUs kept for the system")] = 0.0

@@ -8,6 +8,7 @@ left); the refusals of a plan on paper are in `validate_fair_share`.
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -44,11 +45,12 @@ def fill(capacity: float, wants: list[float], weights: list[float]) -> tuple[lis
     matter. Cost: O(queues log queues).
     """
     order = sorted((at for at in range(len(wants)) if weights[at] > 0 and wants[at] > 0), key=lambda at: (wants[at] / weights[at], at))
-    left, total = capacity, math.fsum(weights[at] for at in order)
+    left = capacity
+    behind = list(accumulate((weights[at] for at in reversed(order)), initial=0.0))[::-1]
     given, steps = [0.0] * len(wants), list[FillStep]()
     level = 0.0
     for position, at in enumerate(order):
-        need = wants[at] / weights[at]
+        need, total = wants[at] / weights[at], behind[position]
         if left - (need - level) * total <= 0:
             level += left / total
             for rest in order[position:]:
@@ -60,7 +62,6 @@ def fill(capacity: float, wants: list[float], weights: list[float]) -> tuple[lis
         level = need
         given[at] = wants[at]
         steps.append(FillStep(level, (at,), poured))
-        total = math.fsum(weights[rest] for rest in order[position + 1 :])
     return given, steps
 
 

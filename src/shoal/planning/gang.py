@@ -12,14 +12,14 @@ from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.topic import Topic
 
-PODS_MAX: Final = 3_000
-"""Pods of all gangs together for the exact count over several gangs: whole numbers of a thousand digits, 0.1 s."""
+PODS_MAX: Final = 600
+"""Pods of all gangs together for the exact count over several gangs: whole numbers of hundreds of digits, 0.1 s."""
 
 
 class GangDeadlock(msgspec.Struct, frozen=True, kw_only=True):
     """Gangs of one-GPU pods on one cluster: two by `job_a` and `job_b`, several by `jobs`, or one `gang`."""
 
-    cluster: Annotated[int, Ask("GPU", "GPUs of the cluster", least=1)]
+    cluster: Annotated[int, Ask("GPU", "GPUs of the cluster", least=1, most=1e7)]
     job_a: Annotated[int | None, Ask("pods", "pods of the first gang", least=1)] = None
     job_b: Annotated[int | None, Ask("pods", "pods of the second gang", least=1)] = None
     jobs: Annotated[tuple[int, ...] | None, Ask("pods", "pods of each gang", least=1)] = None
@@ -54,9 +54,10 @@ def p_no_deadlock(cluster: int, gangs: tuple[int, ...]) -> float:
     ways = [1]
     for size in gangs:
         grown = [0] * min(cluster + 1, len(ways) + size - 1)
+        choices = [math.comb(size, held) for held in range(size)]
         for held, count in enumerate(ways):
             for more in range(min(size, len(grown) - held)):
-                grown[held + more] += count * math.comb(size, more)
+                grown[held + more] += count * choices[more]
         ways = grown
     stuck = ways[cluster] if cluster < len(ways) else 0
     whole = math.comb(total, cluster)
@@ -83,8 +84,7 @@ def gang_deadlock(x: GangDeadlock) -> Answer:
     )
     orders = sum(math.lgamma(size + 1) for size in gangs)
     work.find("schedules_log10", (math.lgamma(sum(gangs) + 1) - orders) / math.log(10), "1", "log10 of the orders in which pods can come")
-    equal = next(g for g in range(1, x.cluster + 2) if len(gangs) * (g - 1) >= x.cluster) if gangs else x.cluster
-    work.find("least_size", equal, "pods", f"smallest size at which {len(gangs)} equal gangs can deadlock")
+    work.find("least_size", -(-x.cluster // len(gangs)) + 1, "pods", f"smallest size at which {len(gangs)} equal gangs can deadlock")
     work.note("a gang that fits only an empty cluster waits for all others to end", max(gangs) > x.cluster * 0.9)
     work.note("admission of whole gangs, or strict order of pods by gang, makes this impossible", possible)
     return work.done(

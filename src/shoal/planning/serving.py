@@ -11,8 +11,9 @@ from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.topic import Topic, nothing_refused
 
-PREFIXES_SUMMED_MAX: Final = 100_000
-"""Prefixes of a Zipf law that are summed one by one: 0.05 s."""
+EACH_UP_TO: Final = 500
+BIN_RATIO: Final = 1.02
+"""Prefixes of a Zipf law are taken one by one so far, then in groups whose popularity differs by a few percent."""
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +113,10 @@ def hit_ratio(prefixes: int, slots: int, zipf: float) -> float:
         return 0.0
     if zipf == 0:
         return slots / prefixes
-    weights = [k**-zipf for k in range(1, prefixes + 1)]
-    total = math.fsum(weights)
-    shares = [weight / total for weight in weights]
+    groups = _zipf_groups(prefixes, zipf)
 
     def held(t: float) -> float:
-        return math.fsum(-math.expm1(-share * t) for share in shares) - slots
+        return math.fsum(-count * math.expm1(-share * t) for count, share in groups) - slots
 
     high = 1.0
     while held(high) < 0:
@@ -126,7 +125,18 @@ def hit_ratio(prefixes: int, slots: int, zipf: float) -> float:
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < 0 else (low, middle)
-    return math.fsum(-share * math.expm1(-share * low) for share in shares)
+    return math.fsum(-count * share * math.expm1(-share * low) for count, share in groups)
+
+
+def _zipf_groups(prefixes: int, zipf: float) -> list[tuple[int, float]]:
+    """(count, popularity of each) of all prefixes, the most popular first."""
+    groups, first = list[tuple[int, float]](), 1
+    while first <= prefixes:
+        last = first if first < EACH_UP_TO else min(prefixes, int(first * BIN_RATIO))
+        groups.append((last - first + 1, math.sqrt(first * last) ** -zipf))
+        first = last + 1
+    total = math.fsum(count * weight for count, weight in groups)
+    return [(count, weight / total) for count, weight in groups]
 
 
 def prefix_router(x: PrefixRouter) -> Answer:
@@ -150,14 +160,6 @@ def prefix_router(x: PrefixRouter) -> Answer:
     )
 
 
-def validate_prefix_router(x: PrefixRouter) -> tuple[Refusal, ...]:
-    """A sum over every prefix has a bound."""
-    right = x.zipf == 0 or x.prefixes <= PREFIXES_SUMMED_MAX
-    return unless(
-        right, "too_many_prefixes", f"{x.prefixes} prefixes: with Zipf popularity at most {PREFIXES_SUMMED_MAX} are summed", "prefixes"
-    )
-
-
 REPLICAS: Final = Topic(Replicas, replicas, "request_rate", validate_replicas)
 FALSE_READY: Final = Topic(FalseReady, false_ready, "engine_init", nothing_refused)
-PREFIX_ROUTER: Final = Topic(PrefixRouter, prefix_router, "cached", validate_prefix_router)
+PREFIX_ROUTER: Final = Topic(PrefixRouter, prefix_router, "cached", nothing_refused)

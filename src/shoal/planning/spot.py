@@ -44,7 +44,13 @@ def factor_first_order(interval: float, checkpoint: float, restart: float, rate:
 
 
 def best_interval(checkpoint: float, mtbf: float) -> float:
-    """The interval of useful work with the least exact factor: M (1 + W(-exp(-d/M - 1)))."""
+    """
+    The interval of useful work with the least exact factor: M (1 + W(-exp(-d/M - 1))).
+
+    Daly's series where the checkpoint is less than a millionth of M: there the exact form loses its digits, and the two agree to 1e-9.
+    """
+    if checkpoint < 1e-6 * mtbf:
+        return daly_interval(checkpoint, mtbf)
     return mtbf * (1 + special.lambert_w(-math.exp(-checkpoint / mtbf - 1)))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.base.errors import Invalid, Unavailable
+from shoal.base.errors import Invalid, Refused
 from shoal.planning.answer import Answer, Movement
 from shoal.planning.plan import Point
 
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 
 
 def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
-    """Writes the picture. Raises Invalid for another kind of file, or where nothing could be drawn; Unavailable without matplotlib."""
+    """Writes the picture. Raises Invalid for another kind of file, or where nothing could be drawn; Refused without matplotlib."""
     if file.suffix.lower() not in FORMATS:
         raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
     if not any(isinstance(point.answer, Answer) for point in curve.points):
@@ -52,7 +52,7 @@ def _matplotlib() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise Unavailable("plots need matplotlib: install shoal[plots]") from error
+        raise Refused("plots need matplotlib: install shoal[plots]") from error
     return Figure
 
 

@@ -170,6 +170,16 @@ def test_the_exact_spot_factor_and_not_the_first_order(number: int) -> None:
 
 
 @inputs
+def test_the_spot_factor_with_a_notice(number: int) -> None:
+    rng = stream("notice", number)
+    terms = spots.Terms(between(rng, 20, 120), between(rng, 0.5, 1.8), between(rng, 2, 30), between(rng, 0.3, 2) / 60)
+    x = spot.SpotBreakeven(
+        discount=0.6, interval=terms.interval, checkpoint=terms.checkpoint, restart=terms.restart, rate=terms.rate, notice=2.0
+    )
+    assert spots.factor_with_notice(rng, terms, TIMES).agrees(value(spot.spot_breakeven(x), "factor_exact"))
+
+
+@inputs
 def test_the_best_interval_is_the_best_of_its_neighbours(number: int) -> None:
     rng = stream("interval", number)
     checkpoint, mtbf = between(rng, 0.5, 10), between(rng, 30, 2_000)

@@ -36,6 +36,22 @@ def factor(rng: Rng, terms: Terms, intervals: int) -> Estimate:
     return repeated(segment, rng, intervals)
 
 
+def factor_with_notice(rng: Rng, terms: Terms, intervals: int) -> Estimate:
+    """The same where a notice leaves time for a checkpoint: no work is lost, each preemption costs a checkpoint and a restart."""
+
+    def segment(stream: Rng) -> float:
+        spent, left = 0.0, terms.interval + terms.checkpoint
+        while (until := exponential(stream, 1 / terms.rate)) < left:
+            spent += until + terms.checkpoint
+            left -= until
+            while (failed := exponential(stream, 1 / terms.rate)) < terms.restart:
+                spent += failed
+            spent += terms.restart
+        return (spent + left) / terms.interval
+
+    return repeated(segment, rng, intervals)
+
+
 def gang_survives(rng: Rng, rate: float, nodes: int, shock: float, horizon: float, times: int) -> Estimate:
     """Share of horizons in which no node goes and no shock comes."""
 

@@ -20,6 +20,9 @@ START_BACKOFF_MS = 1_000
 """Wait after the first start given up: short, since the bad node is avoided; doubles for each in a row."""
 START_BACKOFF_MS_MAX = 300_000
 RETRY_BACKOFF_MS_MAX = 3_600_000
+SOON_LOST_MS = 60_000
+"""A supervisor that was lost so soon after the start may have been killed by the job (by its hand, or for the memory that it took): each
+loss takes the node's other work along, so the next try waits."""
 _DOUBLINGS_MAX = 40
 """2^40 ms is 35 years: past every cap, and far from overflowing anything."""
 
@@ -157,14 +160,22 @@ def queue_again(turn: Turn) -> None:
         reason = Reason(code=ReasonCode.RETRY, message=message)
     else:
         reason = job.reason or Reason(code=ReasonCode.REQUEUE, message="queued again")
-        starts = job.start_failures
-        wait_ms = _doubled(START_BACKOFF_MS, starts - 1, START_BACKOFF_MS_MAX) if reason.code in _NOT_BY_ITSELF and starts else 0
+        wait_ms = _wait_for_nodes(job, reason, turn.now_ms)
     own_doing = reason.code in (ReasonCode.RETRY, ReasonCode.REQUEUE)
     turn.set_job(queued_ms=turn.now_ms if own_doing else job.queued_ms)  # who lost a node or was preempted keeps its place
     reason = replace(reason, until_ms=turn.now_ms + wait_ms if wait_ms else None)
     turn.must_move_job(OfJob.AGAIN, not_before_ms=turn.now_ms + wait_ms, reason=reason)
     clear_attempt(turn)
     turn.say(JobRequeued(attempt=job.attempt, reason=reason))
+
+
+def _wait_for_nodes(job: Job, reason: Reason, now_ms: int) -> int:
+    """None for who was preempted or lost a node; growing where starts fail, or where the job may be what kills supervisors."""
+    if reason.code in _NOT_BY_ITSELF and job.start_failures:
+        return _doubled(START_BACKOFF_MS, job.start_failures - 1, START_BACKOFF_MS_MAX)
+    if reason.code is ReasonCode.SUPERVISOR_LOST and job.started_ms is not None and now_ms - job.started_ms < SOON_LOST_MS:
+        return _doubled(START_BACKOFF_MS, job.attempt - 1, START_BACKOFF_MS_MAX)
+    return 0
 
 
 def clear_attempt(turn: Turn) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from shoal.lifecycle.ending import _wait_for_nodes
 from shoal.lifecycle.orders import is_wanted
 from shoal.model.attempt import AllocationState
 from shoal.model.command import Commit, Prepare, Stop
@@ -319,6 +321,15 @@ def test_work_that_the_node_stopped_itself_is_tried_again_and_not_counted(code: 
     assert (gang.job.state, gang.job.retries) == (JobState.QUEUED, 0)
     assert gang.job.reason is not None
     assert gang.job.reason.code is code
+
+
+@pytest.mark.parametrize(("ran_ms", "attempt", "wait_ms"), [(100, 1, 1_000), (59_999, 4, 8_000), (100, 40, 300_000), (60_000, 4, 0)])
+def test_a_job_that_may_be_what_kills_supervisors_waits_longer_each_time(ran_ms: int, attempt: int, wait_ms: int) -> None:
+    """At once it would be tried some times in a second, and take the node's other work along each time."""
+    gang = Gang.running()
+    assert gang.job.started_ms is not None
+    job = replace(gang.job, attempt=attempt)
+    assert _wait_for_nodes(job, a_reason(ReasonCode.SUPERVISOR_LOST), gang.job.started_ms + ran_ms) == wait_ms
 
 
 def test_work_that_the_node_stopped_itself_is_no_success_though_it_exits_zero() -> None:

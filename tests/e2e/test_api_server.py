@@ -58,6 +58,15 @@ def test_a_lost_token_file_is_made_anew_and_the_old_token_is_known_as_before(tmp
         assert {token.principal for token in second.api().tokens.list()} >= {"user/admin"}
 
 
+def test_a_damaged_token_file_is_made_anew(tmp_path: Path) -> None:
+    with Serving(tmp_path) as server:
+        before = server.admin
+    (tmp_path / "admin.token").write_bytes(b"\xff\xfe\x00 no token")
+    with Serving(tmp_path) as server:
+        assert server.admin != before
+        assert server.api().jobs.list().items == ()
+
+
 def test_a_token_file_written_before_its_record_is_made_known(tmp_path: Path) -> None:
     """Killed between the two: the next start takes the file's word. A store that was lost looks the same."""
     with Serving(tmp_path / "state") as first:

@@ -93,5 +93,5 @@ def _put(plane: Plane, token: Token) -> None:
 
 def _read(path: Path) -> str:
     with suppress(FileNotFoundError):
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="ascii", errors="replace").strip()  # what is no text is no token either, and made anew
     return ""

@@ -126,8 +126,8 @@ KEYS: Final[dict[str, Kind]] = {
 """Keys that mean one kind; all others go by their words."""
 
 _WORDS: Final[tuple[tuple[str, Kind], ...]] = (
-    ("container smi|pod smi|smi container|smi pod", Kind.SMI_CONTAINER),
-    ("host smi|smi host|node smi|smi node", Kind.SMI_HOST),
+    ("(?:container|pod) (?:nvidia )?smi|smi (?:in )?(?:container|pod)", Kind.SMI_CONTAINER),
+    ("(?:host|node) (?:nvidia )?smi|smi (?:on )?(?:host|node)", Kind.SMI_HOST),
     ("smi|nvml", Kind.SMI),
     ("dmesg|kernel log|kern|xid|syslog|kmsg", Kind.KERNEL_LOG),
     ("dcgm|exporter|monitor|monitoring|metrics|prometheus|nvhostengine|hostengine", Kind.MONITOR),

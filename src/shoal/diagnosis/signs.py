@@ -26,8 +26,6 @@ class Sign(StrEnum):
     """values: product, consumer (yes or no)"""
     SMI_GOOD = "nvidia-smi-good"
     SMI_BAD = "nvidia-smi-bad"
-    ALL_GOOD = "said-to-be-good"
-    """values: what"""
     RULES_BEFORE = "device-rules-rw"
     RULES_AFTER = "device-rules-without-rw"
 
@@ -36,7 +34,6 @@ class Sign(StrEnum):
     RESOURCE_ZERO = "resource-zero"
     NONE_ALLOCATABLE = "none-allocatable"
     SOME_UNALLOCATABLE = "some-unallocatable"
-    RESOURCE_FULL = "resource-full"
     RESOURCE_ENOUGH = "resource-enough"
     MIG_RESOURCES_ONLY = "mig-resources-only"
     GPU_MISSING = "gpu-missing"

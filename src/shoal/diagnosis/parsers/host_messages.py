@@ -69,9 +69,8 @@ HARDWARE: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.HW_SLOWDOWN,
-        r"hw (?:thermal |power brake )?slowdown\s*[:=]\s*active",
-        r"power.?brake.{0,20}\bactive\b",
-        r"hw.?slowdown.{0,10}\bactive\b",
+        r"(?:hw|hardware)[ _.-]?(?:thermal |power brake )?slowdown\W{1,4}active\b",
+        r"power.?brake\w*(?: slowdown)?\W{1,4}active\b",
     ),
     seen(
         Sign.NVLINK_ERROR,
@@ -354,7 +353,6 @@ GPU_STATE: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.CLOCKS_CAPPED,
-        r"sw power cap\s*[:=]\s*active",
         r"clocks? (?:are )?(?:locked|capped|throttled)",
         r"power limit.{0,30}(?:lower|reduced|capped)",
     ),

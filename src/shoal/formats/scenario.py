@@ -1,0 +1,425 @@
+"""
+Scenario files: a cluster, queues, jobs and events, and what must be true when. One YAML form, read strictly; docs/reference/scenario.md
+tells it to people.
+
+Pure reading: names are opened (`n[0-3]`), streams of jobs are written out, durations become numbers; nothing is played here (that is
+`sim.scenario`). A job's own keys are those of a job file; the few beside them say how it behaves. All faults are told at once with their
+lines, as for job files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from shoal.base import limits
+from shoal.base.errors import Fault, Invalid
+from shoal.base.units import parse_duration_ms
+from shoal.formats import yaml
+from shoal.formats.jobfile import JobFile, expand
+from shoal.formats.shape import shape_faults
+from shoal.formats.workload import GIB, NodeKind, TraceJob, in_order, node_of
+from shoal.model.codec import convert
+from shoal.model.job import JobSpec, Spec
+from shoal.model.node import Node
+from shoal.model.queue import Queue, QueueSpec, Quota
+from shoal.model.values import Duration, Memory
+
+T = TypeVar("T", bound=Spec)
+Deed = Literal["cordon", "drain", "resume", "silent", "back", "reboot", "break", "repair", "remove"]
+State = Literal[
+    "HELD", "QUEUED", "STARTING", "RUNNING", "PREEMPTING", "CANCELLING", "COMPLETING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT",
+    "OOM", "NODE_LOST", "PREEMPTED", "DEADLINE", "ABSENT",
+]  # fmt: skip
+"""A job's state; ABSENT: it has not arrived yet."""
+_ZERO = Duration(0)
+_NAMES = re.compile(r"([^\[\],\s]+)(?:\[(\d{1,6})-(\d{1,6})\])?")
+_NAMED_JOB = re.compile(r"(?:(?P<condition>after|afterok|afternotok|afterany):)?(?P<job>[^:\s]+)")
+
+
+class Nodes(Spec, frozen=True, kw_only=True):
+    """Nodes that are alike. `topology` goes from the widest level inwards."""
+
+    nodes: str
+    gpus: int = 8
+    model: str = "gpu"
+    gpu_memory: Memory = Memory(80 * GIB)
+    cpus: int = 128
+    memory: Memory = Memory(1024 * GIB)
+    pool: str = "default"
+    topology: dict[str, str] = {}
+
+
+class QueueEntry(Spec, frozen=True, kw_only=True):
+    """A queue. `gpus`, `borrow` and `lend` are whole GPUs of any model; other resources are in `quotas`, in their own units."""
+
+    name: str
+    parent: str | None = None
+    project: str = "default"
+    weight: int = 1000
+    order: Literal["strict", "best-effort"] = "best-effort"
+    closed: bool = False
+    default_time: Duration | None = None
+    gpus: int | None = None
+    borrow: int | None = None
+    lend: int | None = None
+    quotas: dict[str, Quota] = {}
+
+
+class Behaviour(Spec, frozen=True, kw_only=True):
+    """What a scenario says of a job beside what a job file would: when it arrives and what its tasks do."""
+
+    at: Duration = _ZERO
+    runs: Duration | None = None
+    exit_code: int = 0
+    prepares_in: Duration = _ZERO
+    stops_in: Duration = _ZERO
+    times: int = 1
+    every: Duration = _ZERO
+    project: str = "default"
+    owner: str = "ada"
+
+
+class Happening(Spec, frozen=True, kw_only=True):
+    """Something that is done at a moment: exactly one of the keys of `DEEDS`."""
+
+    at: Duration
+    cancel: str | None = None
+    mode: Literal["graceful", "force"] = "graceful"
+    hold: str | None = None
+    release: str | None = None
+    requeue: str | None = None
+    update: str | None = None
+    priority: int | None = None
+    time: str | None = None
+    queue: str | None = None
+    set_queue: QueueEntry | None = None
+    delete_queue: str | None = None
+    node: str | None = None
+    does: Deed | None = None
+    devices: tuple[int, ...] = ()
+    add_nodes: Nodes | None = None
+    cycles: int | None = None
+
+
+DEEDS = ("cancel", "hold", "release", "requeue", "update", "set_queue", "delete_queue", "node", "add_nodes", "cycles")
+"""Keys of which an event has one."""
+
+
+class JobWant(Spec, frozen=True, kw_only=True):
+    """What must be true of a job, or of all jobs that a pattern names; with `count`, of exactly so many of them."""
+
+    state: State | None = None
+    count: int | None = None
+    gpus: int | None = None
+    nodes: tuple[str, ...] | None = None
+    nodes_one_of: tuple[tuple[str, ...], ...] | None = None
+    attempt: int | None = None
+    started: Duration | None = None
+    ended: Duration | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    says: str | None = None
+
+
+class QueueWant(Spec, frozen=True, kw_only=True):
+    """What must be true of a queue and all below it."""
+
+    gpus: int | None = None
+    pending: int | None = None
+
+
+class NodeWant(Spec, frozen=True, kw_only=True):
+    state: str | None = None
+    gpus_held: int | None = None
+
+
+class Facts(Spec, frozen=True, kw_only=True):
+    """Things that must be true together."""
+
+    jobs: dict[str, JobWant] = {}
+    queues: dict[str, QueueWant] = {}
+    nodes: dict[str, NodeWant] = {}
+    gpus_held: int | None = None
+    evictions: int | None = None
+    idle_gpu_seconds_most: int | None = None
+
+
+class Expectation(Facts, frozen=True, kw_only=True):
+    """`at`: a moment (`100s`), a span (`0s..60s`), `always`, or `end`: when nothing is left to happen."""
+
+    at: str
+    any_of: tuple[Facts, ...] = ()
+
+
+class _Sheet(Spec, frozen=True, kw_only=True):
+    """The file itself, with jobs still as they were written."""
+
+    name: str
+    about: str = ""
+    waits_for: str | None = None
+    policy: dict[str, Any] = {}
+    interleavings: int = 1
+    cluster: tuple[Nodes, ...]
+    queues: tuple[QueueEntry, ...] = ()
+    jobs: tuple[dict[str, Any], ...] = ()
+    events: tuple[Happening, ...] = ()
+    expect: tuple[Expectation, ...]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """From when through when an expectation holds; `last_ms` None: to the end, and `first_ms` None: at the end only."""
+
+    first_ms: int | None
+    last_ms: int | None
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario as it is played. `jobs` are in the order of the file, streams written out."""
+
+    name: str
+    source: str
+    about: str = ""
+    waits_for: str | None = None
+    """What Shoal does not have yet and this scenario needs; it is then expected to fail."""
+    policy: dict[str, Any] = {}
+    interleavings: int = 1
+    nodes: tuple[Node, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    jobs: tuple[TraceJob, ...] = ()
+    events: tuple[Happening, ...] = ()
+    expect: tuple[tuple[Span, Expectation], ...] = ()
+
+
+def read_scenario(text: bytes | str, source: str) -> Scenario:
+    """
+    The scenario of a file; `source` names it in messages.
+
+    Raises: Invalid with all faults; Malformed for what is no text; TooLarge over limits.JOB_FILE_BYTES_MAX.
+    """
+    documents = [document for document in yaml.parse(text, source) if document.value is not None]
+    if len(documents) != 1:
+        raise Invalid(f"{source} holds {len(documents)} scenarios; a file holds one")
+    document = documents[0]
+    raw = _open_shorthands(document.value)
+    faults = list(shape_faults(raw, _Sheet))
+    jobs: list[TraceJob] = []
+    if not faults:
+        for at, entry in enumerate(raw.get("jobs", [])):
+            jobs += _jobs_of(entry, f"/jobs/{at}", faults)
+    sheet = convert(raw, _Sheet) if not faults else None
+    if sheet is not None:
+        faults += _rules(sheet, jobs)
+    if faults or sheet is None:
+        placed = JobFile(JobSpec(), source, document.places).locate(faults)
+        raise Invalid(f"{source}: {len(faults)} fault{'s' if len(faults) > 1 else ''}", placed)
+    return _opened(sheet, source, jobs)
+
+
+def is_scenario(text: str) -> bool:
+    """Whether a YAML text looks like a scenario rather than a job: it has a cluster and says what it expects."""
+    return re.search(r"^cluster:", text, re.MULTILINE) is not None and re.search(r"^expect:", text, re.MULTILINE) is not None
+
+
+def _opened(sheet: _Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
+    return Scenario(
+        name=sheet.name,
+        source=source,
+        about=sheet.about,
+        waits_for=sheet.waits_for,
+        policy=sheet.policy,
+        interleavings=sheet.interleavings,
+        nodes=tuple(node for entry in sheet.cluster for node in nodes_of(entry)),
+        queues=tuple(queue_of(entry) for entry in sheet.queues),
+        jobs=in_order(jobs),
+        events=tuple(sorted(sheet.events, key=lambda event: event.at.ms)),
+        expect=tuple((_span(wanted.at), wanted) for wanted in sheet.expect),
+    )
+
+
+# --- what people may write shorter ---------------------------------------------------------------------------------------------
+def _open_shorthands(raw: Any) -> Any:
+    """`g1: RUNNING` becomes `g1: {state: RUNNING}`, and `nodes: n[0-3]` a mapping; what is not understood stays for `shape` to tell."""
+    if not isinstance(raw, dict):
+        return raw
+    opened = dict(raw)
+    if isinstance(opened.get("cluster"), list):
+        opened["cluster"] = [{"nodes": entry} if isinstance(entry, str) else entry for entry in opened["cluster"]]
+    if isinstance(opened.get("expect"), list):
+        opened["expect"] = [_open_expectation(entry) for entry in opened["expect"]]
+    return opened
+
+
+def _open_expectation(raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        return raw
+    opened = dict(raw)
+    for key in ("jobs", "nodes"):
+        if isinstance(opened.get(key), dict):
+            opened[key] = {name: {"state": want} if isinstance(want, str) else want for name, want in opened[key].items()}
+    if isinstance(opened.get("any_of"), list):
+        opened["any_of"] = [_open_expectation(entry) for entry in opened["any_of"]]
+    return opened
+
+
+# --- parts ---------------------------------------------------------------------------------------------------------------------
+def names_of(pattern: str) -> tuple[str, ...]:
+    """`n[0-3]` as n0 to n3; several names or ranges with commas. Raises ValueError for what is no such pattern."""
+    names: list[str] = []
+    for part in pattern.split(","):
+        match = _NAMES.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"nodes {pattern!r}: write a name, or a range such as n[0-3]")
+        first, last = match[2], match[3]
+        if first is None:
+            names.append(match[1])
+            continue
+        count = int(last) - int(first) + 1
+        if not 0 < count <= limits.NODES_PER_JOB_MAX:
+            raise ValueError(f"nodes {pattern!r}: a range must rise and name at most {limits.NODES_PER_JOB_MAX:,} nodes")
+        names += [f"{match[1]}{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return tuple(names)
+
+
+def nodes_of(entry: Nodes) -> tuple[Node, ...]:
+    """The nodes of one entry of `cluster`."""
+    kind = NodeKind(
+        gpus=entry.gpus,
+        model=entry.model,
+        cpus=entry.cpus,
+        memory_bytes=entry.memory.bytes,
+        gpu_memory_bytes=entry.gpu_memory.bytes,
+    )
+    return tuple(node_of(name, kind, entry.pool, tuple(entry.topology.items())) for name in names_of(entry.nodes))
+
+
+def queue_of(entry: QueueEntry) -> Queue:
+    """The queue of an entry."""
+    quotas = dict(entry.quotas)
+    if entry.gpus is not None or entry.borrow is not None or entry.lend is not None:
+        quotas["gpu"] = Quota(nominal=(entry.gpus or 0) * 1_000, borrowing_limit=_milli(entry.borrow), lending_limit=_milli(entry.lend))
+    spec = QueueSpec(
+        parent=entry.parent,
+        project=entry.project,
+        weight=entry.weight,
+        order=entry.order,
+        quotas=quotas,
+        closed=entry.closed,
+        default_time_ms=entry.default_time.ms if entry.default_time else None,
+    )
+    return Queue(id=entry.name, spec=spec)
+
+
+def _milli(gpus: int | None) -> int | None:
+    return None if gpus is None else gpus * 1_000
+
+
+def _jobs_of(raw: dict[str, Any], pointer: str, faults: list[Fault]) -> list[TraceJob]:
+    """The jobs of one entry, one for each of its `times`."""
+    own = set(Behaviour.__struct_fields__)
+    told = {key: value for key, value in raw.items() if key in own}
+    asked = {"run": "true", **{key: value for key, value in raw.items() if key not in own}}
+    if "depends_on" in asked:
+        asked["depends_on"] = _dependencies(asked["depends_on"])
+    asked = expand(asked)
+    found = [*shape_faults(told, Behaviour, pointer), *shape_faults(asked, JobSpec, pointer)]
+    if found:
+        faults += found
+        return []
+    behaviour, spec = convert(told, Behaviour), convert(asked, JobSpec)
+    if not 1 <= behaviour.times <= limits.ARRAY_TASKS_MAX:
+        faults.append(Fault(f"times is {behaviour.times}; from 1 to {limits.ARRAY_TASKS_MAX:,} is possible", f"{pointer}/times"))
+        return []
+    name = spec.name
+    return [_job(behaviour, _named(spec, name, number, behaviour.times), number) for number in range(behaviour.times)]
+
+
+def _named(spec: JobSpec, name: str, number: int, times: int) -> JobSpec:
+    return spec if times == 1 else msgspec.structs.replace(spec, name=f"{name}-{number + 1}")
+
+
+def _job(behaviour: Behaviour, spec: JobSpec, number: int) -> TraceJob:
+    return TraceJob(
+        submit_ms=behaviour.at.ms + number * behaviour.every.ms,
+        run_ms=None if behaviour.runs is None else behaviour.runs.ms,
+        spec=spec,
+        owner=behaviour.owner,
+        queue=spec.queue or "default",
+        project=behaviour.project,
+        exit_code=behaviour.exit_code,
+        prepare_ms=behaviour.prepares_in.ms,
+        stop_ms=behaviour.stops_in.ms,
+    )
+
+
+def _dependencies(raw: Any) -> Any:
+    """Names of jobs, with a condition before a colon; other forms stay as they are."""
+    opened = []
+    for part in raw if isinstance(raw, list) else [raw]:
+        match = _NAMED_JOB.fullmatch(part) if isinstance(part, str) else None
+        opened.append(part if match is None else {"job": match["job"], "condition": match["condition"] or "afterok"})
+    return opened
+
+
+def _span(text: str) -> Span:
+    """Raises ValueError for what is none of the four forms of `at`."""
+    if text == "end":
+        return Span(None, None)
+    if text == "always":
+        return Span(0, None)
+    first, dots, last = text.partition("..")
+    first_ms = parse_duration_ms(first)
+    return Span(first_ms, parse_duration_ms(last) if dots else first_ms)
+
+
+# --- rules beyond types --------------------------------------------------------------------------------------------------------
+def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
+    names: Mapping[str, int] = _counted(job.spec.name for job in jobs)
+    faults = [Fault(f"{count} jobs are named {name!r}; give each a name of its own", "/jobs") for name, count in names.items() if count > 1]
+    for at, entry in enumerate(sheet.cluster):
+        faults += _tried(lambda entry=entry: names_of(entry.nodes), f"/cluster/{at}/nodes")
+    for at, event in enumerate(sheet.events):
+        faults += _event_rules(event, f"/events/{at}")
+    for at, wanted in enumerate(sheet.expect):
+        faults += _tried(lambda wanted=wanted: _span(wanted.at), f"/expect/{at}/at")
+    known = {entry.name for entry in sheet.queues} | {"default"}
+    arrivals = {job.spec.name: job.submit_ms for job in jobs}
+    for job in jobs:
+        if job.queue not in known:
+            faults.append(Fault(f"job {job.spec.name} is in queue {job.queue!r}, which is not among queues", "/queues"))
+        for dependency in job.spec.depends_on:
+            if dependency.job not in names:
+                faults.append(Fault(f"job {job.spec.name} depends on {dependency.job!r}, which is no job of this file", "/jobs"))
+            elif arrivals[dependency.job] > job.submit_ms:
+                faults.append(Fault(f"job {job.spec.name} depends on {dependency.job!r}, which arrives after it", "/jobs"))
+    if not 1 <= sheet.interleavings <= limits.ARRAY_TASKS_MAX:
+        faults.append(Fault(f"interleavings is {sheet.interleavings}; from 1 to {limits.ARRAY_TASKS_MAX:,} is possible", "/interleavings"))
+    return faults
+
+
+def _event_rules(event: Happening, pointer: str) -> list[Fault]:
+    given = [name for name in DEEDS if getattr(event, name) is not None]
+    if len(given) != 1:
+        what = f"has {' and '.join(given)}" if given else "does nothing"
+        return [Fault(f"this event {what}; give exactly one of {', '.join(DEEDS)}", pointer)]
+    if (event.node is None) != (event.does is None):
+        return [Fault("node and does go together, for example {node: n1, does: drain}", pointer)]
+    return _tried(lambda: names_of(event.node or "x"), f"{pointer}/node")
+
+
+def _tried(read: Any, pointer: str) -> list[Fault]:
+    try:
+        read()
+    except ValueError as error:
+        return [Fault(str(error), pointer)]
+    return []
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts

@@ -1,0 +1,52 @@
+"""
+Policies by their text: `name` or `name:key=value,key=value`, for command lines and scenario files.
+
+The keys are the fields of `scheduling.policy.Policy`, and `order` (strict or best-effort), which in life is a queue's own and in a replay
+goes to the queues of a trace that says nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from shoal.base.errors import Invalid
+from shoal.base.words import did_you_mean
+from shoal.scheduling.policy import Policy
+
+
+class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy as a comparison names it."""
+
+    name: str
+    policy: Policy = Policy()
+    order: Literal["strict", "best-effort"] = "best-effort"
+
+
+def policy_of(settings: Mapping[str, Any]) -> Policy:
+    """The default policy with these fields set. Raises Invalid for a field that there is not, or a value that it cannot have."""
+    known = Policy.__struct_fields__
+    for name in settings:
+        if name not in known:
+            raise Invalid(f"a policy has no {name!r}{did_you_mean(name, known)}; it has {', '.join(known)}")
+    try:
+        return msgspec.convert(dict(settings), Policy, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"policy: {error}") from error
+
+
+def named_policy(text: str) -> NamedPolicy:
+    """The policy that a text such as `fcfs:order=strict` names. Raises Invalid."""
+    name, _, rest = text.partition(":")
+    settings: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise Invalid(f"policy {text!r}: write name:key=value,key=value, for example fcfs:order=strict")
+        settings[key.strip()] = value.strip()
+    order = settings.pop("order", "best-effort")
+    if order not in ("strict", "best-effort"):
+        raise Invalid(f"policy {text!r}: order is strict or best-effort, got {order!r}")
+    return NamedPolicy(name=name or "default", policy=policy_of(settings), order=order)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from shoal.model.command import Prepare
 from shoal.model.event import EventRow
 from shoal.model.job import JobState
 from shoal.model.wire import EventPage, ExecRequest, ExecStream
+from shoal.store.logs import LogStore
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,19 @@ def test_followers_hold_no_worker(server: Serving, api: Api, agent: HandAgent) -
         agent.write(prepare, 0, b"to all\n")
         agent.finish(prepare)
     wait_until(lambda: api.health().watchers == 0, "the followers to be forgotten")
+
+
+def test_followers_of_one_log_share_its_reads(server: Serving, api: Api, agent: HandAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read each would keep the file threads busy for everybody else at every line that a popular job writes."""
+    prepare = run_job(api, agent)
+    reads: list[int] = []
+    read = LogStore.read
+    monkeypatch.setattr(LogStore, "read", lambda self, *where: (reads.append(where[3]), read(self, *where))[1])
+    with idle_followers(server, prepare, 100):
+        wait_until(lambda: api.health().watchers >= 100, "the followers to be seen")
+        agent.write(prepare, 0, b"to all\n")
+        agent.finish(prepare)
+    assert 1 <= len(reads) < 50
 
 
 @contextmanager

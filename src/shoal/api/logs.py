@@ -113,7 +113,7 @@ async def _more(call: Call, watch: Watch) -> bool:
 
 async def _read(call: Call, task: _Task, offset: int, limit: int) -> bytes:
     """Off the loop: bytes that are not in memory any more would hold up everybody."""
-    return await call.service.in_files(call.service.plane.logs.read, task.job, task.attempt, task.rank, offset, limit)
+    return await call.service.read_log(task.job, task.attempt, task.rank, offset, limit)
 
 
 def _is_over(job: Job, attempt: int) -> bool:

@@ -41,6 +41,7 @@ class Service:
         self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
         self._looks = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="looks")
         self._loop = loop
+        self._log_reads: dict[tuple[str, int, int, int, int], asyncio.Future[bytes]] = {}
         self.openapi = b""
         """The document, printed when first asked for."""
         self._prefix = plane.ids.uuid(plane.clock.now_ms()).replace("-", "")[:20]
@@ -53,6 +54,16 @@ class Service:
     async def in_files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(...)` off the loop: it reads or writes files, and what is not in memory any more would hold up everybody."""
         return await self._loop.run_in_executor(self._files, partial(work, *args, **kwargs))
+
+    async def read_log(self, job: str, attempt: int, rank: int, offset: int, limit: int) -> bytes:
+        """Bytes of a log. Those who follow one log ask for the same at the same moment: one read serves them all."""
+        key = (job, attempt, rank, offset, limit)
+        reading = self._log_reads.get(key)
+        if reading is None:
+            reading = self._loop.run_in_executor(self._files, partial(self.plane.logs.read, *key))
+            self._log_reads[key] = reading
+            reading.add_done_callback(lambda _: self._log_reads.pop(key, None))
+        return await asyncio.shield(reading)  # one who goes must not end it for the others
 
     async def in_looks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(...)` off the loop: it reads much of the store, or waits for the cycle that runs."""

@@ -18,6 +18,13 @@ GEOMETRIC_FROM = 20.0
 """A range over so many times its low end is walked by factors, so that its low end is seen too."""
 
 
+LAYERS_INPUT = "layers_compressed"
+"""The input whose file is an image: a manifest, or the folder of an OCI layout."""
+PLATFORM = "linux/amd64"
+INDEX_DEPTH_MAX = 3
+"""A layout's index names an index of platforms, which names manifests; nothing is nested deeper."""
+
+
 class Sweep(NamedTuple):
     """An input and its values, in its own unit."""
 
@@ -62,7 +69,8 @@ def _value(field: Field | None, value: Any, file: Path | None) -> Any:
     if field is None or not isinstance(value, str):
         return value
     if value.startswith("@"):
-        return _table_of((file.parent if file is not None else Path()) / value[1:], field)
+        there = (file.parent if file is not None else Path()) / value[1:]
+        return _image_layers(there) if field.name == LAYERS_INPUT and there.suffix != ".csv" else _table_of(there, field)
     table = field.many and field.kind not in (float, int, str)
     if table or (field.many and field.kind is str and value.startswith("[")):
         return yaml.parse_value(value)
@@ -83,6 +91,22 @@ def _table_of(file: Path, field: Field) -> Any:
     if field.kind in (float, int, str):
         return [next(iter(row.values())) for row in rows]
     return rows
+
+
+def _image_layers(path: Path) -> dict[str, Any]:
+    """Compressed sizes of an image's layers, in order, from its manifest or from an OCI layout."""
+    from shoal.formats.oci import choose, parse_manifest
+
+    file = path / "index.json" if path.is_dir() else path
+    for _ in range(INDEX_DEPTH_MAX):
+        manifest = parse_manifest(_bytes(file), str(file))
+        if manifest.layers or not manifest.manifests:
+            return {"value": [layer.size_bytes for layer in manifest.layers], "unit": "B"}
+        if not path.is_dir():
+            raise Invalid(f"{file}: an index of several images; give one image's manifest, or the folder of an OCI layout")
+        algorithm, _, digest = choose(manifest, PLATFORM, str(file)).digest.partition(":")
+        file = path / "blobs" / algorithm / digest
+    raise Invalid(f"{path}: indexes nested more than {INDEX_DEPTH_MAX} deep")
 
 
 def sweep_of(topic: Topic, text: str) -> Sweep:

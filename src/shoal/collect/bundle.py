@@ -42,6 +42,7 @@ _TELLING: Final = re.compile(
 )
 _SECTION: Final = re.compile(r"^_{8,}\s*$|^\*{3}\s+(?:/\S+|ls: )")
 _BINARY_SHARE: Final = 0.3
+_BROKEN: Final = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 class Bundle(NamedTuple):
@@ -70,7 +71,7 @@ def read_bundle(path: Path) -> Bundle:
             pieces += found
             if why:
                 passed.append(f"{name}: {why}")
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except _BROKEN as error:
         if not pieces and not path.is_dir():
             raise Malformed(f"{path} cannot be read as a bundle: {error}") from error
         passed.append(f"the rest: {error}")
@@ -84,7 +85,7 @@ def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if file.is_file() and not file.is_symlink():
                 with file.open("rb") as stream:
                     yield str(file.relative_to(path)), stream
-    elif tarfile.is_tarfile(path):
+    elif _is_tar(path):
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
                 if member.isfile() and (taken := archive.extractfile(member)) is not None:
@@ -94,15 +95,19 @@ def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
             yield path.name, stream
 
 
+def _is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except _BROKEN:  # a compressed file that ends too early
+        return False
+
+
 def _pieces_of(name: str, stream: IO[bytes], end: float) -> tuple[list[Piece], str]:
     head = stream.read(2)
     opened: IO[bytes] = _Joined(head, stream)  # type: ignore[assignment]
     if head == b"\x1f\x8b":
         opened = gzip.GzipFile(fileobj=io.BufferedReader(opened))  # type: ignore[type-var,assignment]
-    try:
-        text = _text_of(opened, end)
-    except (OSError, EOFError, zlib.error) as error:
-        return [], f"cannot be decompressed ({error})"
+    text = _text_of(opened, end)
     if text is None:
         return [], "no text"
     key = re.sub(r"\.(?:gz|log|txt|out|json|ya?ml)\b", "", Path(name).name)
@@ -152,7 +157,10 @@ def _lines(stream: IO[bytes], end: float) -> Iterable[bytes]:
     read = 0
     rest = b""
     while read < FILE_BYTES_MAX and time.monotonic() < end:
-        chunk = stream.read(1 << 20)
+        try:
+            chunk = stream.read(1 << 16)
+        except _BROKEN:  # what came before the damage stays
+            break
         if not chunk:
             break
         read += len(chunk)

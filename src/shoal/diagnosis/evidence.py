@@ -26,6 +26,8 @@ class Side(StrEnum):
 
 
 class Kind(StrEnum):
+    """How a piece is read; one kind per program or place that evidence comes from."""
+
     POD_EVENTS = "pod-events"
     PODS = "pods"
     CAPACITY = "node-capacity"

@@ -30,6 +30,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was seen. Values are text; `number` reads them."""
+
     sign: Sign
     place: Place
     kind: Kind = Kind.NOTE

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 
 class Layer(StrEnum):
+    """Lowest first. `NONE` and `UNKNOWN` are answers that blame nothing."""
+
     HARDWARE = "hardware"
     KERNEL_DRIVER = "kernel-driver"
     FABRIC = "fabric"

@@ -34,8 +34,8 @@ _WALL = frozenset({_L.CONTAINER_TOOLKIT, _L.CDI, _L.CONTAINER_RUNTIME})
 _API, _ROOT, _EXEC, _USER = "the API server", "root on the node", "exec into the pod", "nothing"
 
 
-def _probe(name: str, command: str, seconds: int, needs: str, gives: Kind, names: Iterable[Layer], feels: Iterable[Layer] = ()) -> Probe:
-    return Probe(name, command, seconds, needs, gives, frozenset(names), frozenset(feels))
+def _probe(name: str, command: str, cost: tuple[int, str], gives: Kind, names: Iterable[Layer], feels: Iterable[Layer] = ()) -> Probe:
+    return Probe(name, command, *cost, gives, frozenset(names), frozenset(feels))
 
 
 _OPERATOR = "kubectl logs -n gpu-operator"
@@ -45,8 +45,7 @@ PROBES: Final[dict[str, Probe]] = {
         _probe(
             "pod-events",
             "kubectl describe pod POD",
-            5,
-            _API,
+            (5, _API),
             Kind.POD_EVENTS,
             {_L.SCHEDULER, _L.KUBELET, _L.CDI, _L.SANDBOX},
             _WALL | {_L.CUDA_COMPAT},
@@ -54,39 +53,35 @@ PROBES: Final[dict[str, Probe]] = {
         _probe(
             "node-resources",
             "kubectl describe node NODE",
-            5,
-            _API,
+            (5, _API),
             Kind.RESOURCES,
             {_L.DEVICE_HEALTH},
             {_L.DEVICE_PLUGIN, _L.MIG, *_HOST_LAYERS, *_WALL},
         ),
-        _probe("node-taints", "kubectl get node NODE -o jsonpath='{.spec.taints}'", 5, _API, Kind.TAINTS, {_L.SCHEDULER}),
-        _probe("node-labels", "kubectl get node NODE --show-labels", 5, _API, Kind.LABELS, {_L.NODE_LABELS, _L.DRIVER_UPGRADE, _L.MIG}),
+        _probe("node-taints", "kubectl get node NODE -o jsonpath='{.spec.taints}'", (5, _API), Kind.TAINTS, {_L.SCHEDULER}),
+        _probe("node-labels", "kubectl get node NODE --show-labels", (5, _API), Kind.LABELS, {_L.NODE_LABELS, _L.DRIVER_UPGRADE, _L.MIG}),
         _probe(
             "operand-pods",
             "kubectl get pods -n gpu-operator -o wide",
-            5,
-            _API,
+            (5, _API),
             Kind.PODS,
             {_L.DRIVER_UPGRADE, _L.MPS},
             {*_HOST_LAYERS, _L.FABRIC, *_WALL, _L.DEVICE_PLUGIN, _L.MONITORING, _L.NODE_LABELS},
         ),
-        _probe("resource-slices", "kubectl get resourceslices -o yaml", 5, _API, Kind.DRA_LOG, {_L.DRA_DRIVER}),
-        _probe("pod-spec", "kubectl get pod POD -o yaml", 5, _API, Kind.NOTE, {_L.SCHEDULER}, {_L.CONTAINER_RUNTIME}),
-        _probe("slurm-node", "scontrol show node NODE", 5, _USER, Kind.SLURM, {_L.SLURM_GRES}, _HOST_LAYERS),
+        _probe("resource-slices", "kubectl get resourceslices -o yaml", (5, _API), Kind.DRA_LOG, {_L.DRA_DRIVER}),
+        _probe("pod-spec", "kubectl get pod POD -o yaml", (5, _API), Kind.NOTE, {_L.SCHEDULER}, {_L.CONTAINER_RUNTIME}),
+        _probe("slurm-node", "scontrol show node NODE", (5, _USER), Kind.SLURM, {_L.SLURM_GRES}, _HOST_LAYERS),
         _probe(
             "image-config",
             "shoal doctor image IMAGE, or docker inspect IMAGE",
-            10,
-            _USER,
+            (10, _USER),
             Kind.IMAGE,
             {_L.CUDA_COMPAT, _L.APPLICATION_IMAGE},
         ),
         _probe(
             "app-log",
             "the program's own output, from its start",
-            10,
-            _USER,
+            (10, _USER),
             Kind.APP_LOG,
             {_L.APPLICATION, _L.APPLICATION_IMAGE, _L.CUDA_COMPAT},
             {_L.FABRIC, _L.GPU_STATE},
@@ -94,18 +89,18 @@ PROBES: Final[dict[str, Probe]] = {
         _probe(
             "plugin-log",
             f"{_OPERATOR} PLUGIN-POD",
-            15,
-            _API,
+            (15, _API),
             Kind.PLUGIN_LOG,
             {_L.DEVICE_PLUGIN, _L.MIG, _L.MPS, _L.DEVICE_HEALTH, _L.CONTAINER_RUNTIME},
             _HOST_LAYERS | {_L.CONTAINER_TOOLKIT},
         ),
-        _probe("driver-log", f"{_OPERATOR} DRIVER-POD --all-containers", 15, _API, Kind.DRIVER_LOG, {_L.KERNEL_DRIVER, _L.DRIVER_UPGRADE}),
+        _probe(
+            "driver-log", f"{_OPERATOR} DRIVER-POD --all-containers", (15, _API), Kind.DRIVER_LOG, {_L.KERNEL_DRIVER, _L.DRIVER_UPGRADE}
+        ),
         _probe(
             "toolkit-log",
             f"{_OPERATOR} TOOLKIT-POD --all-containers",
-            15,
-            _API,
+            (15, _API),
             Kind.TOOLKIT_LOG,
             {_L.CONTAINER_TOOLKIT, _L.CDI},
             {_L.KERNEL_DRIVER},
@@ -113,8 +108,7 @@ PROBES: Final[dict[str, Probe]] = {
         _probe(
             "validator-log",
             f"{_OPERATOR} VALIDATOR-POD --all-containers",
-            15,
-            _API,
+            (15, _API),
             Kind.VALIDATOR_LOG,
             {_L.FABRIC, _L.CUDA_COMPAT},
             {_L.KERNEL_DRIVER, *_WALL},
@@ -122,49 +116,52 @@ PROBES: Final[dict[str, Probe]] = {
         _probe(
             "container-smi",
             "kubectl exec POD -- nvidia-smi",
-            15,
-            _EXEC,
+            (15, _EXEC),
             Kind.SMI_CONTAINER,
             {_L.CONTAINER_CGROUP},
             {*_HOST_LAYERS, _L.CONTAINER_RUNTIME, _L.DRA_DRIVER},
         ),
-        _probe("dcgm-log", f"{_OPERATOR} DCGM-EXPORTER-POD", 15, _API, Kind.MONITOR, {_L.MONITORING}),
-        _probe("mps-log", f"{_OPERATOR} MPS-CONTROL-DAEMON-POD", 15, _API, Kind.MPS, {_L.MPS}),
-        _probe("mig-log", f"{_OPERATOR} MIG-MANAGER-POD", 15, _API, Kind.MIG, {_L.MIG}),
-        _probe("host-smi", "nvidia-smi", 20, _ROOT, Kind.SMI_HOST, _HOST_LAYERS),
-        _probe("kernel-log", "dmesg | grep -iE 'nvrm|xid|nvidia|nouveau|sxid|aer'", 20, _ROOT, Kind.KERNEL_LOG, _HOST_LAYERS | {_L.FABRIC}),
-        _probe("lspci", "lspci -d 10de: -nnk", 20, _ROOT, Kind.LISTING, {_L.HARDWARE}, {_L.KERNEL_DRIVER, _L.SANDBOX}),
-        _probe("module-version", "cat /proc/driver/nvidia/version; modinfo -F version nvidia", 20, _ROOT, Kind.LISTING, {_L.KERNEL_DRIVER}),
-        _probe("holders", "lsof /dev/nvidia*", 20, _ROOT, Kind.LISTING, {_L.DRIVER_UPGRADE}, {_L.KERNEL_DRIVER, _L.GPU_STATE}),
-        _probe("slurmd-log", "journalctl -u slurmd -n 200; slurmd -G", 20, _ROOT, Kind.SLURM, {_L.SLURM_GRES}),
-        _probe("gpu-fields", "nvidia-smi -q", 25, _ROOT, Kind.SMI_HOST, {_L.GPU_STATE, _L.HARDWARE, _L.MIG}, {_L.FABRIC, _L.KERNEL_DRIVER}),
-        _probe("mig-list", "nvidia-smi mig -lgi; nvidia-smi -L", 25, _ROOT, Kind.MIG, {_L.MIG}),
+        _probe("dcgm-log", f"{_OPERATOR} DCGM-EXPORTER-POD", (15, _API), Kind.MONITOR, {_L.MONITORING}),
+        _probe("mps-log", f"{_OPERATOR} MPS-CONTROL-DAEMON-POD", (15, _API), Kind.MPS, {_L.MPS}),
+        _probe("mig-log", f"{_OPERATOR} MIG-MANAGER-POD", (15, _API), Kind.MIG, {_L.MIG}),
+        _probe("host-smi", "nvidia-smi", (20, _ROOT), Kind.SMI_HOST, _HOST_LAYERS),
         _probe(
-            "fabric-state", "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric", 25, _ROOT, Kind.FABRIC, {_L.FABRIC}
+            "kernel-log", "dmesg | grep -iE 'nvrm|xid|nvidia|nouveau|sxid|aer'", (20, _ROOT), Kind.KERNEL_LOG, _HOST_LAYERS | {_L.FABRIC}
+        ),
+        _probe("lspci", "lspci -d 10de: -nnk", (20, _ROOT), Kind.LISTING, {_L.HARDWARE}, {_L.KERNEL_DRIVER, _L.SANDBOX}),
+        _probe(
+            "module-version", "cat /proc/driver/nvidia/version; modinfo -F version nvidia", (20, _ROOT), Kind.LISTING, {_L.KERNEL_DRIVER}
+        ),
+        _probe("holders", "lsof /dev/nvidia*", (20, _ROOT), Kind.LISTING, {_L.DRIVER_UPGRADE}, {_L.KERNEL_DRIVER, _L.GPU_STATE}),
+        _probe("slurmd-log", "journalctl -u slurmd -n 200; slurmd -G", (20, _ROOT), Kind.SLURM, {_L.SLURM_GRES}),
+        _probe(
+            "gpu-fields", "nvidia-smi -q", (25, _ROOT), Kind.SMI_HOST, {_L.GPU_STATE, _L.HARDWARE, _L.MIG}, {_L.FABRIC, _L.KERNEL_DRIVER}
+        ),
+        _probe("mig-list", "nvidia-smi mig -lgi; nvidia-smi -L", (25, _ROOT), Kind.MIG, {_L.MIG}),
+        _probe(
+            "fabric-state", "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric", (25, _ROOT), Kind.FABRIC, {_L.FABRIC}
         ),
         _probe(
-            "kubelet-version", "kubectl get node NODE -o jsonpath='{.status.nodeInfo.kubeletVersion}'", 5, _API, Kind.NODE, {_L.KUBELET}
+            "kubelet-version", "kubectl get node NODE -o jsonpath='{.status.nodeInfo.kubeletVersion}'", (5, _API), Kind.NODE, {_L.KUBELET}
         ),
         _probe(
             "kubelet-sockets",
             "ls -l /var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry",
-            20,
-            _ROOT,
+            (20, _ROOT),
             Kind.LISTING,
             {_L.DEVICE_PLUGIN, _L.DRA_DRIVER, _L.KUBELET},
         ),
-        _probe("kubelet-log", "journalctl -u kubelet -n 300", 30, _ROOT, Kind.KUBELET, {_L.KUBELET}, {_L.DEVICE_PLUGIN, _L.DRA_DRIVER}),
+        _probe("kubelet-log", "journalctl -u kubelet -n 300", (30, _ROOT), Kind.KUBELET, {_L.KUBELET}, {_L.DEVICE_PLUGIN, _L.DRA_DRIVER}),
         _probe(
             "runtime-config",
             "containerd config dump; kubectl get runtimeclass; nvidia-ctk --version",
-            30,
-            _ROOT,
+            (30, _ROOT),
             Kind.RUNTIME_CONFIG,
             {_L.CONTAINER_RUNTIME},
         ),
-        _probe("cdi-list", "nvidia-ctk cdi list; ls /etc/cdi /var/run/cdi", 30, _ROOT, Kind.CDI, {_L.CDI}, {_L.DRA_DRIVER}),
-        _probe("cgroup-rules", "device rules of the container's cgroup; ls -l /dev/char", 30, _ROOT, Kind.CGROUP, {_L.CONTAINER_CGROUP}),
-        _probe("sandbox-log", "debug log of runsc, or journal of the kata shim", 30, _ROOT, Kind.SANDBOX, {_L.SANDBOX}),
+        _probe("cdi-list", "nvidia-ctk cdi list; ls /etc/cdi /var/run/cdi", (30, _ROOT), Kind.CDI, {_L.CDI}, {_L.DRA_DRIVER}),
+        _probe("cgroup-rules", "device rules of the container's cgroup; ls -l /dev/char", (30, _ROOT), Kind.CGROUP, {_L.CONTAINER_CGROUP}),
+        _probe("sandbox-log", "debug log of runsc, or journal of the kata shim", (30, _ROOT), Kind.SANDBOX, {_L.SANDBOX}),
     )
 }
 """Costs: an API read 5 s, a log over the API 15 s, a look on the node 20 to 30 s (the costs of the worked example of five checks)."""

@@ -17,6 +17,8 @@ REPEATS: Final = 2
 
 
 class Policy(StrEnum):
+    """Whose way of answering an Xid."""
+
     SHOAL = "shoal"
     DEVICE_PLUGIN = "device-plugin"
     """NVIDIA's Kubernetes device plugin: every code but a few takes the device away until the plugin restarts."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.planning.topic import Topic
     from shoal.render.look import Look
 
-_OWN = ("file", "settings", "as_json", "explain", "sweep", "compare", "plot")
+_OWN = ("file", "settings", "from_usage", "as_json", "explain", "sweep", "compare", "plot")
 
 
 class Topics(click.Group):
@@ -132,6 +132,7 @@ def topic_command(word: str) -> click.Command:
     """The command of one question, its flags from the record of inputs."""
     from shoal.planning.catalogue import CATALOGUE, topic_named
     from shoal.planning.inputs import fields_of, sample
+    from shoal.planning.usage import FROM_USAGE
 
     topic = topic_named(word)
     fields = fields_of(topic.inputs)
@@ -142,6 +143,7 @@ def topic_command(word: str) -> click.Command:
             ["--file", "-f", "file"], type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Inputs as YAML or JSON."
         ),
         click.Option(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help="An input, as its flag would give it."),
+        *([_from_usage()] if word in FROM_USAGE else []),
         click.Option(["--explain"], is_flag=True, help="Show the derivation with numbers filled in."),
         click.Option(["--sweep"], metavar="NAME=LOW..HIGH", help="A curve along one input, for example nodes=1..128:8."),
         click.Option(["--compare"], multiple=True, metavar="'NAME: INPUT=VALUE; ...'", help="A variant beside the given inputs."),
@@ -155,6 +157,11 @@ def topic_command(word: str) -> click.Command:
         help=f"{CATALOGUE[word].question}\n\nModel and range are printed with the answer.",
         epilog=epilog(f"shoal plan {word} {needed}".rstrip()),
     )
+
+
+def _from_usage() -> click.Option:
+    words = "Measure inputs on a CSV of use: time, then GPUs by team or kind."
+    return click.Option(["--from-usage"], type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv", help=words)
 
 
 def _option(field: Field) -> click.Option:
@@ -171,15 +178,34 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
     """Answers one question in the way the flags ask for."""
     from shoal.cli.planning_inputs import gather
 
-    own = {name: given.pop(name) for name in _OWN}
+    own = {name: given.pop(name, None) for name in _OWN}
     session = open_session(own["as_json"])
     inputs = gather(topic, given, own["file"], own["settings"])
+    if own["from_usage"] is not None:
+        inputs = _measured(session, word, own["from_usage"]) | inputs
     if own["compare"]:
         _compare(session, word, topic, inputs, own)
     elif own["sweep"] is not None:
         _sweep(session, word, topic, inputs, own)
     else:
         _answer(session, word, topic, inputs, own)
+
+
+def _measured(session: Session, word: str, file: Path) -> dict[str, Any]:
+    """Inputs from a record of use; says what was measured, since it stands for what nobody typed."""
+    from shoal.cli.planning_inputs import usage_from
+    from shoal.planning.quantity import figure
+    from shoal.planning.usage import inputs_from
+
+    usage = usage_from(file)
+    found = inputs_from(word, usage)
+    one = {name: value for name, value in found.items() if not isinstance(value, dict) or not isinstance(value["value"], list)}
+    words = [
+        f"{name} {figure(value['value'])} {value['unit']}" if isinstance(value, dict) else f"{name} {figure(value)}"
+        for name, value in one.items()
+    ]
+    session.note(f"measured on {len(usage.series[0])} rows, {usage.seconds / 86_400:.1f} days: {', '.join(words)}")
+    return found
 
 
 def _answer(session: Session, word: str, topic: Topic, inputs: dict[str, Any], own: dict[str, Any]) -> None:

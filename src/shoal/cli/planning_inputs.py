@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.base.errors import Invalid
 from shoal.formats import yaml
@@ -12,6 +12,9 @@ from shoal.planning.inputs import Field, fields_of
 from shoal.planning.plan import SWEEP_POINTS_MAX
 from shoal.planning.quantity import AMOUNT, BadQuantity, parse_amount, unit_of
 from shoal.planning.topic import Topic
+
+if TYPE_CHECKING:
+    from shoal.planning.usage import Usage
 
 SWEEP_POINTS = 11
 GEOMETRIC_FROM = 20.0
@@ -84,7 +87,9 @@ def _table_of(file: Path, field: Field) -> Any:
     text = yaml.decode_text(_bytes(file), str(file))
     if file.suffix.lower() != ".csv":
         documents = yaml.parse(text, str(file))
-        return documents[0].value if documents else []
+        value = documents[0].value if documents else []
+        # Spot traces are published as {metadata, data: [0, 1, ...]}.
+        return value["data"] if isinstance(value, dict) and "data" in value else value
     rows = list(csv.DictReader(text.splitlines()))
     if any(None in row or None in row.values() for row in rows):
         raise Invalid(f"{file}: a row has more or fewer columns than the header")
@@ -107,6 +112,40 @@ def _image_layers(path: Path) -> dict[str, Any]:
         algorithm, _, digest = choose(manifest, PLATFORM, str(file)).digest.partition(":")
         file = path / "blobs" / algorithm / digest
     raise Invalid(f"{path}: indexes nested more than {INDEX_DEPTH_MAX} deep")
+
+
+def usage_from(file: Path) -> Usage:
+    """
+    A record of use from CSV: `time [UNIT]` first (a number with a unit in brackets, or ISO 8601), then a column of GPUs per team or kind.
+    """
+    import csv
+
+    from shoal.planning.usage import usage_of
+
+    rows = list(csv.reader(yaml.decode_text(_bytes(file), str(file)).splitlines()))
+    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
+        raise Invalid(f"{file}: a header and rows of as many columns are due, time first")
+    unit = rows[0][0].partition("[")[2].rstrip("] ")
+    times = [_time(row[0], unit, f"{file}: row {at}") for at, row in enumerate(rows[1:], 2)]
+    series = [tuple(_gpus(row[at], f"{file}: column {name}") for row in rows[1:]) for at, name in enumerate(rows[0]) if at]
+    return usage_of(times, tuple(rows[0][1:]), tuple(series), str(file))
+
+
+def _time(text: str, unit: str, place: str) -> float:
+    """Seconds, from any start."""
+    from datetime import datetime
+
+    try:
+        return parse_amount(f"{text} {unit}", "s")[0] if unit else datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise Invalid(f"{place}: {text!r} is no time; write ISO 8601, or a number under a header such as `time [h]`") from error
+
+
+def _gpus(text: str, place: str) -> float:
+    try:
+        return parse_amount(text, "GPU")[0]
+    except BadQuantity as error:
+        raise Invalid(f"{place}: {error}") from error
 
 
 def sweep_of(topic: Topic, text: str) -> Sweep:

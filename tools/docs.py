@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from dependency_tree import dependencies_page
 from docs_api import api_page
 from docs_cli import cli_page
+from docs_doctor import doctor_page, xid_page
 from docs_jobfile import jobfile_page
 from docs_limits import limits_page
 
@@ -24,10 +25,12 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "dependencies.md": dependencies_page,
+    "doctor.md": doctor_page,
     "http-api.md": api_page,
     "jobfile.md": jobfile_page,
     "limits.md": limits_page,
     "states.md": states_page,
+    "xid.md": xid_page,
 }
 
 

@@ -127,7 +127,7 @@ KEYS: Final[dict[str, Kind]] = {
 }
 """Keys that mean one kind; all others go by their words."""
 
-_WORDS: Final[tuple[tuple[str, Kind], ...]] = (
+WORDS_OF_KINDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("(?:container|pod) (?:nvidia )?smi|smi (?:in )?(?:container|pod)", Kind.SMI_CONTAINER),
     ("(?:host|node) (?:nvidia )?smi|smi (?:on )?(?:host|node)", Kind.SMI_HOST),
     ("smi|nvml", Kind.SMI),
@@ -171,7 +171,7 @@ _WORDS: Final[tuple[tuple[str, Kind], ...]] = (
 )
 """First match wins: the more telling words stand first."""
 
-_BY_WORDS: Final = tuple((re.compile(rf"(?:^| )(?:{words})(?: |$)"), kind) for words, kind in _WORDS)
+_BY_WORDS: Final = tuple((re.compile(rf"(?:^| )(?:{words})(?: |$)"), kind) for words, kind in WORDS_OF_KINDS)
 
 
 def kind_of(key: str) -> Kind:

@@ -18,6 +18,7 @@ from docs_cli import cli_page
 from docs_doctor import doctor_page, xid_page
 from docs_jobfile import jobfile_page
 from docs_limits import limits_page
+from docs_planning import planning_page
 
 from shoal.lifecycle.states import markdown as states_page
 
@@ -29,6 +30,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "http-api.md": api_page,
     "jobfile.md": jobfile_page,
     "limits.md": limits_page,
+    "planning.md": planning_page,
     "states.md": states_page,
     "xid.md": xid_page,
 }

@@ -45,9 +45,8 @@ def usage_of(times_s: list[float], names: tuple[str, ...], series: tuple[tuple[f
     step = (times_s[-1] - times_s[0]) / (len(times_s) - 1)
     for at in range(1, len(times_s)):
         if step <= 0 or abs(times_s[at] - times_s[at - 1] - step) > _EVEN * step:
-            raise Invalid(
-                f"{source}: row {at + 1} is {times_s[at] - times_s[at - 1]:g} s after the one before, {step:g} s is the step; fill gaps first"
-            )
+            gap = times_s[at] - times_s[at - 1]
+            raise Invalid(f"{source}: row {at + 1} is {gap:g} s after the one before, {step:g} s is the step; fill gaps first")
     if any(value < 0 or not math.isfinite(value) for one in series for value in one):
         raise Invalid(f"{source}: a use of GPUs is negative or no number")
     return Usage(step, names, series)

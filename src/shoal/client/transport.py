@@ -6,7 +6,8 @@ httpx, whose import alone costs 0.1 s of the 0.2 s of CPU that `shoal queue` may
 
 When is a request sent again? When the server said to (503, 429, with its Retry-After), and when the connection broke and doing it twice
 equals doing it once: every GET, PUT, DELETE, and each POST that says `repeatable` (it has an idempotency key, or is a wish such as
-cancel). Everything ends after `patience_s`; a server that does not answer the very first connection is told at once.
+cancel). Everything ends `patience_s` after the first try that failed, however long that one waited for its answer; a server that does not
+take the very first connection is told at once.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Reply:
 
 
 class Transport:
-    """See module. `patience_s` bounds all tries of one request together; 0 means a single try."""
+    """See module. `patience_s` bounds the tries of one request after its first; 0 means a single try."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Transport:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._met = False
-        """The server has answered before: a refused connection is then one that is being restarted."""
+        """The server has taken a connection before: one that is refused is then one that is being restarted."""
 
     # --- requests ---------------------------------------------------------------------------------------------------------
     def request(
@@ -103,16 +104,18 @@ class Transport:
         target = self.target(path, query)
         again = manner.repeatable or method not in ("POST", "PATCH")
         again = again and (body is None or isinstance(body, bytes))
-        patience = Patience(self.patience_s)
+        patience: Patience | None = None
         while True:
             try:
                 return self._once(method, target, body, headers, manner.timeout_s)
             except Unavailable as error:
+                patience = patience or Patience(self.patience_s)
                 patience.pause(error, wanted_s=error.retry_after_ms / 1_000)
             except _Unreached as broken:
                 hopeless = not self._met if not broken.sent else not again
                 if hopeless:
                     raise broken.told(self.url) from broken.cause
+                patience = patience or Patience(self.patience_s)
                 patience.pause(broken.told(self.url))
 
     def _once(self, method: str, target: str, body: Body, headers: Mapping[str, str] | None, timeout_s: float) -> Reply:
@@ -126,7 +129,6 @@ class Transport:
         except _BROKEN as error:
             connection.close()
             raise _Unreached(error, sent=True) from error
-        self._met = True
         if response.will_close:
             connection.close()
         else:
@@ -150,7 +152,7 @@ class Transport:
                 connection.timeout = CONNECT_TIMEOUT_S
                 connection.connect()
             connection.sock.settimeout(timeout_s)
-            sent = True
+            sent = self._met = True
             connection.request(method, target, body=body, headers={**self._headers(), **(headers or {})})
             response = connection.getresponse()
             if response.length is None and not response.chunked:
@@ -180,7 +182,6 @@ class Transport:
             response = self._send(connection, "GET", self.target(path, query), None, headers, timeout_s)
             if response.status >= 400:
                 raise_problem(response.status, response.read())
-            self._met = True
             yield Pieces(response)
         except _Unreached as broken:
             raise broken.told(self.url) from broken.cause

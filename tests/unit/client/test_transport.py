@@ -148,6 +148,28 @@ def test_a_server_that_asks_to_wait_is_obeyed(status: int, code: str) -> None:
         assert time.monotonic() - begun >= 0.3
 
 
+def test_a_server_that_is_killed_during_the_first_request_and_comes_back_is_waited_for() -> None:
+    """A long poll that took longer than the whole patience, and then some tries to which nobody listened."""
+    first = socket.create_server(("127.0.0.1", 0))
+    port = first.getsockname()[1]
+
+    def die_and_come_back() -> None:
+        sock, _ = first.accept()
+        with sock:
+            first.close()
+            read_request(sock)
+            time.sleep(1.2)
+        time.sleep(0.3)
+        with socket.create_server(("127.0.0.1", port)) as second:
+            again, _ = second.accept()
+            with again:
+                read_request(again)
+                again.sendall(OK)
+
+    threading.Thread(target=die_and_come_back, daemon=True).start()
+    assert Transport(f"http://127.0.0.1:{port}", patience_s=1).request("GET", "/wait").body == b"ok"
+
+
 def test_patience_has_an_end_and_the_last_words_are_the_servers() -> None:
     with scripted(*[problem(429, "rate-limited", ',"retry_after_ms":200')] * 9) as server:
         begun = time.monotonic()

@@ -1,7 +1,7 @@
 """
 How long until a replica that was scaled to zero answers, which link of the chain to delete first, and how many to keep warm.
 
-The autoscaler and the warm pool size themselves by these functions.
+`chain_seconds` and `slots_for_loss` compute for every input, so that an autoscaler can size itself by them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Will this image start on that driver: the one rule of CUDA runtime against driver, with both exceptions.
 
-The doctor and admission use `judge_cuda`.
+`judge_cuda` is that rule by itself, for callers that know driver and image already.
 """
 
 from __future__ import annotations

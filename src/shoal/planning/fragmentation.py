@@ -1,7 +1,7 @@
 """
 What of the free GPU time no task can use, where to place so that it stays usable, and when moving small pods together pays.
 
-`fragment_of` is the measure of FGD (USENIX ATC 2023); the scheduler's fragmentation score and the defragmentation rule use it.
+`fragment_of` is the measure of FGD (USENIX ATC 2023), exact and with ties to the lower index.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 One GPU for many: MIG instances (where they fit, which mixes there are, what a cut gives up), MPS and time slicing, and the tenant rule.
 
-Pure geometry over `facts.mig`. Placement of MIG profiles in the scheduler follows `starts_for` and its rule: smallest at the highest slot.
+Pure geometry over `facts.mig`. `starts_for` says where a profile fits, `best_start` follows the rule: smallest at the highest slot.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from installation import MARK, Installation, eventually, marked
 
+from shoal.base.errors import ShoalError
 from shoal.base.rng import Rng
 from shoal.lifecycle.audit import audit
 from shoal.model.job import JobState
@@ -100,6 +101,7 @@ def _one_run(directory: Path, rng: Rng) -> None:
                 _check_output(place, number, kind)
         for follower in followers:
             follower.join(60)
+            assert not follower.error, f"following job {follower.number} across kills ended with: {follower.error}"
             assert follower.text == _output(follower.rank), f"following job {follower.number} across kills lost or doubled output"
         eventually(lambda: not marked("CHAOS_MARK", place.mark), 10, "tasks to be gone")
     finally:
@@ -114,10 +116,15 @@ class _Follower(threading.Thread):
     def __init__(self, place: Installation, number: int) -> None:
         super().__init__(daemon=True)
         self._api = place.api()
-        self.number, self.rank, self.text = number, 0, ""
+        self.number, self.rank, self.text, self.error = number, 0, "", "still following"
 
     def run(self) -> None:
-        self.text = b"".join(piece.data for piece in self._api.logs.follow(self.number, self.rank)).decode()
+        try:
+            for piece in self._api.logs.follow(self.number, self.rank):
+                self.text += piece.data.decode()
+            self.error = ""
+        except ShoalError as error:
+            self.error = error.message
 
 
 def _output(rank: int) -> str:

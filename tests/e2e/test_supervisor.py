@@ -351,13 +351,21 @@ def test_the_work_of_a_node_is_ended_and_remembered(one: Supervised, tmp_path: P
     assert ends == {"a.1.0": (3, True, False), "b.1.0": (137, True, False)}
 
 
+def _words_of(pid: int) -> list[bytes]:
+    """The command line of a process, empty when it has just gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def test_a_daemon_that_wiped_its_environment_and_lost_its_parent_dies_too(supervised: Supervised) -> None:
     length = f"{300 + os.getpid() / 1e7:.7f}"
     supervised.run("a.1.0", f"(env -i setsid sleep {length} &) ; sleep 0.1; exit 0")
     assert supervised.exited("a.1.0").alive
     supervised.link.give(wire.Stop("a.1.0", force=True))
     supervised.stopped("a.1.0")
-    left = [pid for pid in all_processes() if length.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    left = [pid for pid in all_processes() if length.encode() in _words_of(pid)]
     assert left == []
 
 

@@ -168,6 +168,16 @@ def test_what_runs_is_not_changed_and_that_is_told(state: Path) -> None:
     assert up(state)["nodes"] == ["n1", "n2"]
 
 
+def test_nodes_come_up_in_the_pool_that_is_named(state: Path) -> None:
+    up(state, "--nodes", "1", "--pretend", "h100:1", "--port", "0", "--pool", "lab")
+    assert [view["node"]["pool"] for view in answer(state, "nodes")] == ["lab"]
+    code, out, err = run(state, "run", "--pool", "lab", "--gpus", "1", "--detach", "true")
+    assert code == 0, err
+    assert "  pool      lab\n" in shoal(state, "status", "1").stdout
+    refused = run(state, "up", "--pool", "a b")
+    assert "node n1 stays as it joined (--pool lab)" in refused[2]
+
+
 def test_foreground_stays_until_it_is_told_and_takes_all_down(state: Path) -> None:
     process = start(state, "up", "--nodes", "1", "--pretend", "h100:1", "--port", "0", "--foreground")
     assert process.stderr is not None
@@ -190,10 +200,28 @@ def test_join_makes_a_node_of_another_state_directory(state: Path, tmp_path: Pat
         assert wrong[0] == 2
         assert "no join token" in wrong[2]
         token = str(state / "join.token")
-        code, out, err = run(other, "join", brought["url"], "--token-file", token, "--name", "far", "--pretend", "l40s:2")
+        place = ("--pool", "edge", "--topology", "zone=z", "--topology", "rack=r1", "--label", "owner=vision")
+        code, out, err = run(other, "join", brought["url"], "--token-file", token, "--name", "far", "--pretend", "l40s:2", *place)
         assert (code, out) == (0, f"node far has joined {brought['url']}\n"), err
         assert run(other, "join", brought["url"], "--name", "far")[1] == "node far runs already\n"
-        assert [view["node"]["id"] for view in answer(state, "nodes")] == ["far"]
+        (view,) = answer(state, "nodes")
+        node = view["node"]
+        assert (node["id"], node["pool"], node["topology"], node["labels"]) == (
+            "far",
+            "edge",
+            [["zone", "z"], ["rack", "r1"]],
+            {"owner": "vision"},
+        )
+        assert "pool edge" in shoal(state, "nodes").stdout
+        assert shoal(state, "run", "--pool", "edge", "--", "sh", "-c", "echo on $SHOAL_NODE").stdout == "on far\n"
+        nowhere = run(state, "run", "--pool", "elsewhere", "--must-fit", "true")
+        assert nowhere[0] == 1
+        assert "asks for pool elsewhere, in which there is no node; nodes are in edge" in nowhere[2]
+        assert run(other, "down")[0] == 0
+        moved = run(other, "join", brought["url"], "--name", "far", "--pretend", "l40s:2", "--pool", "core")
+        assert moved[0] == 0
+        assert "node far stays as it joined (--pool edge" in moved[2]
+        assert answer(state, "nodes")[0]["node"]["pool"] == "edge"
     finally:
         assert run(other, "down")[0] == 0
     assert processes_of(other) == []

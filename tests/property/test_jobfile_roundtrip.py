@@ -56,6 +56,7 @@ node_parts: dict[str, Any] = {
     "gpus": st.none() | gpus,
     "cpus": st.none() | st.integers(0, 512),
     "memory": st.none() | memories,
+    "pool": st.none() | words,
 }
 runs = st.one_of(st.none(), words, st.lists(words, max_size=3).map(tuple))
 jobs = st.one_of(st.integers(1, 10**6).map(str), st.builds("{}_{}".format, st.integers(1, 999), st.integers(0, 99)))

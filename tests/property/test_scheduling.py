@@ -58,6 +58,7 @@ asks = st.fixed_dictionaries(
         "level": st.sampled_from(["rack", "island", "nowhere"]),
         "required": st.booleans(),
         "avoid": st.sampled_from([("n0",), ("n2", "n1")]),
+        "pool": st.sampled_from(["default", "other", "none"]),
         "groups": st.sampled_from([(GroupSpec(name="lead", cpus=1), GroupSpec(name="work"))]),
     },
 )
@@ -77,6 +78,7 @@ steps = st.one_of(
     st.tuples(st.just("depend"), st.integers(0, 99), st.sampled_from(["after", "afterok", "afternotok", "afterany"])),
     st.tuples(st.just("array"), st.sampled_from(["0-3", "0-3%1", "0-5%2"])),
     st.tuples(st.just("node"), st.integers(0, 5), st.sampled_from(list(NodeState))),
+    st.tuples(st.just("move"), st.integers(0, 5), st.sampled_from(["default", "other"])),
     st.tuples(st.just("break"), st.integers(0, 5)),
     st.tuples(st.just("remove_node"), st.integers(0, 5)),
     st.tuples(st.just("quota"), st.sampled_from(["a", "b", "strict"]), st.integers(0, 12)),
@@ -146,6 +148,12 @@ class Story:
             self.cluster.change_node(name, state=state)
         else:
             self.cluster.put(self._spare[name])
+
+    def move(self, number: int, pool: str) -> None:
+        """To another pool, once nothing is on the node any more."""
+        name = f"n{number}"
+        if name in self.cluster.nodes and not self.cluster.board.held_on.get(name):
+            self.cluster.change_node(name, pool=pool)
 
     def remove_node(self, number: int) -> None:
         name = f"n{number}"

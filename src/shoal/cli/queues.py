@@ -48,7 +48,9 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 @click.option("--borrow", multiple=True, metavar="RESOURCE=AMOUNT", help="Borrows at most so much: gpu/h100=8, or =none for no limit.")
 @click.option("--lend", multiple=True, metavar="RESOURCE=AMOUNT", help="Lends at most so much.")
 @click.option("--weight", metavar="NUMBER", help="Share among its siblings; 1 by default, 0 takes what nobody else wants.")
-@click.option("--order", type=click.Choice(["strict", "best-effort"]), help="strict: what does not fit holds back those that could use its GPUs.")
+@click.option(
+    "--order", type=click.Choice(["strict", "best-effort"]), help="strict: what does not fit holds back those that could use its GPUs."
+)
 @click.option("--closed/--open", default=None, help="A closed queue takes jobs and starts none.")
 @click.option("--default-time", metavar="LENGTH", help="Time limit of jobs that name none.")
 @json_option("the Queue")

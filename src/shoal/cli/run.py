@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FLAG = "command line"
 """What errors of flags name as their source."""
+_NAMES = ("queue", "pool")
+"""Flags that stay text also where it looks like a number."""
 
 
 @command(
@@ -32,6 +34,7 @@ FLAG = "command line"
 @click.option("--tasks-per-node", type=int, metavar="COUNT", help="Processes per node, 1 by default.")
 @click.option("--cpus", "-c", type=int, metavar="COUNT", help="CPUs per node.")
 @click.option("--memory", "-m", metavar="SIZE", help="Memory per node, for example 64GiB.")
+@click.option("--pool", metavar="NAME", help="Pool whose nodes it wants; any by default.")
 @click.option("--time", "-t", metavar="LENGTH", help="Time limit, for example 2h30m.")
 @queue_option
 @click.option("--priority", type=int, metavar="NUMBER", help="Higher goes first in its queue.")
@@ -79,7 +82,7 @@ def _job_file(asked: dict[str, Any], *, interactive: bool) -> Any:
     words = asked.pop("words")
     env = dict(_variable(text) for text in asked.pop("env"))
     name = asked.pop("name") or os.path.basename(words[0])[:128] or "run"
-    raw = {key: _plain(value) for key, value in asked.items() if value is not None}
+    raw = {key: value if key in _NAMES else _plain(value) for key, value in asked.items() if value is not None}
     raw |= {"name": name, "run": list(words), **({"env": env} if env else {}), **({"interactive": True} if interactive else {})}
     with faults_of(FLAG):
         return JobFile(decode_spec(raw), FLAG)

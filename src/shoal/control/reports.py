@@ -27,6 +27,7 @@ from shoal.control.links import Link
 from shoal.control.tokens import new_token, revoke_tokens_of
 from shoal.lifecycle import node as lifecycle
 from shoal.lifecycle.job import advance_all
+from shoal.lifecycle.names import name_faults
 from shoal.lifecycle.orders import is_wanted
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
@@ -48,7 +49,7 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
     """
     The node, known from now on, with the token that it speaks with. Joining again makes the tokens of before invalid.
 
-    Raises: Forbidden without a join token; Invalid for a name that is none; by the future, Conflict for a name that lives elsewhere,
+    Raises: Forbidden without a join token; Invalid for a name (the node's, its pool's) that is none; by the future, Conflict for a name that lives elsewhere,
     Unavailable for one whose agent lives or whose work may still run.
     """
     if caller.role not in ("join", "admin"):
@@ -56,6 +57,8 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
     if not _NODE_NAME.fullmatch(join.name) or len(join.name) > limits.NAME_CHARS_MAX:
         rule = "letters, digits, dots, dashes and underscores, with a letter or digit at both ends"
         raise Invalid(f"a node's name has {rule}; got {join.name!r}", (Fault(f"a node's name has {rule}", "/name"),))
+    if faults := name_faults("pool", join.pool, "/pool"):
+        raise Invalid(faults[0].message, faults)
     token, text = new_token(plane, TokenAsk(principal=f"node/{join.name}", role="node", note="made when the node joined"))
 
     def judge(known: Node | None) -> ChangeSet:

@@ -21,7 +21,7 @@ from shoal.formats.shorthand import expand as expand
 from shoal.model.codec import convert, to_plain
 from shoal.model.job import JobSpec
 
-_FIRST_KEYS = ("name", "queue", "nodes", "tasks_per_node", "gpus", "cpus", "memory", "time", "setup", "run")
+_FIRST_KEYS = ("name", "queue", "nodes", "tasks_per_node", "gpus", "cpus", "memory", "pool", "time", "setup", "run")
 """What a reader looks for comes first; the rest follows in the order of the record."""
 
 

@@ -7,6 +7,7 @@ import re
 from shoal.base import limits
 from shoal.base.errors import Fault
 from shoal.base.units import format_memory
+from shoal.lifecycle.names import name_faults
 from shoal.lifecycle.layout import GroupLayout, alternatives, layout, overlaid
 from shoal.model.job import GpuAsk, JobSpec, Resources
 
@@ -51,6 +52,8 @@ def _alone(asked: Resources, place: str) -> tuple[Fault, ...]:
     if asked.memory is not None and not 0 < asked.memory.bytes <= limits.MEMORY_BYTES_MAX:
         most = format_memory(limits.MEMORY_BYTES_MAX)
         faults.append(Fault(f"memory is {asked.memory.plain()}; above 0 and at most {most} per node is possible", f"{place}/memory"))
+    if asked.pool is not None:
+        faults += name_faults("pool", asked.pool, f"{place}/pool")
     if asked.gpus is not None:
         faults += _gpus(asked.gpus, f"{place}/gpus")
     return tuple(faults)
@@ -86,17 +89,30 @@ def _together(spec: JobSpec, kind: str) -> tuple[Fault, ...]:
         groups = layout(spec, index)
         tasks = sum(group.nodes_high * group.tasks_per_node for group in groups)
         nodes = sum(group.nodes_high for group in groups)
+        parts = [overlaid(asked, group) for group in spec.groups]
         faults = [
+            *_one_pool(parts),
             *between("the job's count of nodes", nodes, 1, limits.NODES_PER_JOB_MAX, place or "/nodes"),
             *between(
                 "the job's count of tasks", tasks, 1, limits.TASKS_PER_JOB_MAX, place or "/tasks_per_node", "use fewer tasks per node"
             ),
         ]
         for i, group in enumerate(groups):
-            part = overlaid(asked, spec.groups[i]) if spec.groups else asked
-            faults += _split(group, part.gpus, f"/groups/{i}" if spec.groups else place)
+            part = parts[i] if parts else asked
+            faults += _split(group, part.gpus, f"/groups/{i}" if parts else place)
         if faults:
             return tuple(faults)
+    return ()
+
+
+def _one_pool(parts: list[Resources]) -> tuple[Fault, ...]:
+    """The groups of a gang start together, on nodes of one pool."""
+    first: str | None = None
+    for i, part in enumerate(parts):
+        if part.pool is not None and first is not None and part.pool != first:
+            message = f"groups name the pools {first} and {part.pool}; a gang lies in one pool: name the same, or make them two jobs"
+            return (Fault(message, f"/groups/{i}/pool"),)
+        first = first or part.pool
     return ()
 
 

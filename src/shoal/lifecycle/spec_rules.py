@@ -17,11 +17,11 @@ from shoal.base.ids import is_uuid
 from shoal.base.units import format_duration_ms
 from shoal.lifecycle.begin import resolve_begin
 from shoal.lifecycle.gang import SIGNALS
+from shoal.lifecycle.names import name_faults, shortened
 from shoal.lifecycle.resource_rules import between, check_resources
 from shoal.model.job import JobSpec, Mount
 from shoal.model.values import Duration
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _UNIX_USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
@@ -46,37 +46,21 @@ def check_spec(spec: JobSpec) -> tuple[Fault, ...]:
     )
 
 
-def is_name(text: str) -> bool:
-    """The form that queues, projects, secrets and groups are named in."""
-    return len(text) <= limits.NAME_CHARS_MAX and _NAME.fullmatch(text) is not None
-
-
-def _name(what: str, text: str, pointer: str) -> tuple[Fault, ...]:
-    if is_name(text):
-        return ()
-    form = f"letters, digits, '.', '_' and '-', at most {limits.NAME_CHARS_MAX} of them, a letter or digit first"
-    return (Fault(f"{what} {_short(text)} is no name; use {form}", pointer),)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
 def _names(spec: JobSpec) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     if not spec.name.isprintable() or spec.name != spec.name.strip() or not 0 < len(spec.name) <= limits.NAME_CHARS_MAX:
         form = f"1 to {limits.NAME_CHARS_MAX} printable characters without blanks at its ends"
-        faults.append(Fault(f"name {_short(spec.name)} has {len(spec.name)} characters; use {form}", "/name"))
+        faults.append(Fault(f"name {shortened(spec.name)} has {len(spec.name)} characters; use {form}", "/name"))
     if spec.queue is not None:
-        faults += _name("queue", spec.queue, "/queue")
+        faults += name_faults("queue", spec.queue, "/queue")
     if spec.user is not None and not _UNIX_USER.fullmatch(spec.user):
-        faults.append(Fault(f"user {_short(spec.user)} is no Unix user name", "/user"))
+        faults.append(Fault(f"user {shortened(spec.user)} is no Unix user name", "/user"))
     faults += between("the count of labels", len(spec.labels), 0, limits.LABELS_PER_JOB_MAX, "/labels")
     for key, value in spec.labels.items():
-        faults += _name("label", key, f"/labels/{_step(key)}")
+        faults += name_faults("label", key, f"/labels/{_step(key)}")
         if len(value) > limits.NAME_CHARS_MAX or not value.isprintable():
             form = f"at most {limits.NAME_CHARS_MAX} printable characters"
-            faults.append(Fault(f"label {_short(key)} has {len(value)} characters; use {form}", f"/labels/{_step(key)}"))
+            faults.append(Fault(f"label {shortened(key)} has {len(value)} characters; use {form}", f"/labels/{_step(key)}"))
     return tuple(faults)
 
 
@@ -117,9 +101,9 @@ def _groups(spec: JobSpec) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     seen: set[str] = set()
     for i, group in enumerate(spec.groups):
-        faults += _name("group", group.name, f"/groups/{i}/name")
+        faults += name_faults("group", group.name, f"/groups/{i}/name")
         if group.name in seen:
-            faults.append(Fault(f"group {_short(group.name)} is there twice; each needs a name of its own", f"/groups/{i}/name"))
+            faults.append(Fault(f"group {shortened(group.name)} is there twice; each needs a name of its own", f"/groups/{i}/name"))
         seen.add(group.name)
     if spec.interactive and spec.array is not None:
         faults.append(Fault("interactive and array exclude each other: a terminal has one job", "/array"))
@@ -135,8 +119,8 @@ def _variables(spec: JobSpec) -> tuple[Fault, ...]:
     faults += between("the count of secrets", len(spec.secrets), 0, limits.SECRETS_PER_JOB_MAX, "/secrets")
     for file, secret in spec.secrets.items():
         if not _FILE_NAME.fullmatch(file) or len(file) > limits.NAME_CHARS_MAX:
-            faults.append(Fault(f"secret file {_short(file)} is no plain file name, for example token", f"/secrets/{_step(file)}"))
-        faults += _name("secret", secret, f"/secrets/{_step(file)}")
+            faults.append(Fault(f"secret file {shortened(file)} is no plain file name, for example token", f"/secrets/{_step(file)}"))
+        faults += name_faults("secret", secret, f"/secrets/{_step(file)}")
     return tuple(faults)
 
 
@@ -145,11 +129,11 @@ def _env(env: Mapping[str, str], place: str) -> tuple[Fault, ...]:
     for name, value in env.items():
         pointer = f"{place}/{_step(name)}"
         if not _ENV_NAME.fullmatch(name) or len(name) > limits.NAME_CHARS_MAX:
-            faults.append(Fault(f"{_short(name)} is no name of a variable; use letters, digits and _, no digit first", pointer))
+            faults.append(Fault(f"{shortened(name)} is no name of a variable; use letters, digits and _, no digit first", pointer))
         if "\0" in value:
-            faults.append(Fault(f"the value of {_short(name)} has a NUL character, which no program can be given", pointer))
+            faults.append(Fault(f"the value of {shortened(name)} has a NUL character, which no program can be given", pointer))
         size = len(value.encode(errors="surrogatepass"))
-        faults += between(f"the length of {_short(name)} in bytes", size, 0, limits.ENV_VALUE_BYTES_MAX, pointer, "put it into a file")
+        faults += between(f"the length of {shortened(name)} in bytes", size, 0, limits.ENV_VALUE_BYTES_MAX, pointer, "put it into a file")
     return tuple(faults)
 
 
@@ -160,11 +144,11 @@ def _files(spec: JobSpec) -> tuple[Fault, ...]:
         faults += _mount(mount, f"/mounts/{i}")
         target = mount.target.rstrip("/")
         if target in seen:
-            faults.append(Fault(f"two mounts have the target {_short(mount.target)}; each needs its own", f"/mounts/{i}/target"))
+            faults.append(Fault(f"two mounts have the target {shortened(mount.target)}; each needs its own", f"/mounts/{i}/target"))
         seen.add(target)
     blob = spec.workdir.blob if spec.workdir else None
     if blob is not None and not _SHA256.fullmatch(blob):
-        faults.append(Fault(f"workdir.blob {_short(blob)} is no SHA-256 in 64 hexadecimal digits", "/workdir/blob"))
+        faults.append(Fault(f"workdir.blob {shortened(blob)} is no SHA-256 in 64 hexadecimal digits", "/workdir/blob"))
     return tuple(faults)
 
 
@@ -175,7 +159,7 @@ def _mount(mount: Mount, place: str) -> tuple[Fault, ...]:
         steps = path.split("/")
         if not path.startswith("/") or ".." in steps or "." in steps or "\0" in path:
             form = "an absolute path without '.' and '..', for example /data"
-            faults.append(Fault(f"mount {name} {_short(path)} must be {form}", f"{place}/{name}"))
+            faults.append(Fault(f"mount {name} {shortened(path)} must be {form}", f"{place}/{name}"))
     if not mount.target.strip("/"):
         faults.append(Fault("a mount cannot take the place of the root directory", f"{place}/target"))
     return tuple(faults)
@@ -216,7 +200,7 @@ def _order(spec: JobSpec) -> tuple[Fault, ...]:
     )
     for i, need in enumerate(spec.depends_on[: limits.DEPENDENCIES_PER_JOB_MAX]):
         if not _JOB_REF.fullmatch(need.job) and not is_uuid(need.job):
-            message = f"depends_on {_short(need.job)} is no job; give its number (12), an array's element (12_3) or its id"
+            message = f"depends_on {shortened(need.job)} is no job; give its number (12), an array's element (12_3) or its id"
             faults.append(Fault(message, f"/depends_on/{i}/job"))
     return tuple(faults)
 
@@ -239,7 +223,7 @@ def _signal(what: str, name: str, pointer: str) -> tuple[Fault, ...]:
     if name.removeprefix("SIG") in known:
         return ()
     return (
-        Fault(f"{what} {_short(name)} is no signal that a job can be told with; use one of {', '.join(known)}", pointer, allowed=known),
+        Fault(f"{what} {shortened(name)} is no signal that a job can be told with; use one of {', '.join(known)}", pointer, allowed=known),
     )
 
 
@@ -257,5 +241,5 @@ def _not_yet(spec: JobSpec) -> tuple[Fault, ...]:
     if topology is not None and topology.required and topology.level is None:
         faults.append(Fault("topology.required needs a level, for example level: rack", "/topology/level"))
     if topology is not None and topology.level is not None:
-        faults += _name("topology.level", topology.level, "/topology/level")
+        faults += name_faults("topology.level", topology.level, "/topology/level")
     return tuple(faults)

@@ -133,6 +133,8 @@ class Resources(Spec, frozen=True, kw_only=True):
     """CPU cores of one node."""
     memory: Memory | None = None
     """Memory of one node."""
+    pool: str | None = None
+    """The pool that the nodes are in. A gang lies in one pool in any case."""
 
 
 class GroupSpec(Resources, frozen=True, kw_only=True):

@@ -50,6 +50,13 @@ def asks_text(spec: JobSpec) -> str:
     return _part_text(spec)
 
 
+def pool_text(spec: JobSpec) -> str:
+    """The pool that a job names, or those of its alternatives; empty for any."""
+    parts = spec.any_of or spec.ordered or spec.groups
+    named = dict.fromkeys(part.pool or spec.pool for part in parts) if parts else {spec.pool: None}
+    return " or ".join(pool for pool in named if pool)
+
+
 def _part_text(part: Resources, whole: Resources = _NOTHING) -> str:
     nodes, gpus = part.nodes or whole.nodes, part.gpus or whole.gpus
     cpus, memory = part.cpus or whole.cpus, part.memory or whole.memory

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shoal.model.job import ENDED, WAITING, Job, JobState
 from shoal.model.wire import JobView, Sample
-from shoal.render.amounts import asks_text, bytes_text
+from shoal.render.amounts import asks_text, bytes_text, pool_text
 from shoal.render.look import Look, clean, span, wrap
 from shoal.render.table import Cell, Column, table
 
@@ -103,6 +103,7 @@ def _facts(job: Job, look: Look) -> list[tuple[str, str]]:
     ran = (job.ended_ms or look.now_ms) - job.started_ms if job.started_ms is not None else None
     return [
         ("asks", clean(asks_text(spec)) + (f", {spec.tasks_per_node} tasks per node" if spec.tasks_per_node else "")),
+        ("pool", clean(pool_text(spec))),
         ("queue", f"{clean(job.queue)}, priority {job.priority}"),
         ("owner", clean(job.owner)),
         ("runs", clean(_command(job))),

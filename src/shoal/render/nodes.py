@@ -81,9 +81,11 @@ def _room(view: NodeView) -> str:
 
 
 def _about(view: NodeView) -> list[str]:
+    """Its GPUs in words, and its pool where that is not the one that nodes are in unless said."""
     models = list(dict.fromkeys(device.model for device in view.node.facts.devices))
     pretended = " (pretended)" if view.node.facts.pretended else ""
-    return [f"{len(view.node.facts.devices)} {'|'.join(models)}{pretended}"] if models else []
+    gpus = [f"{len(view.node.facts.devices)} {'|'.join(models)}{pretended}"] if models else []
+    return [*gpus, f"pool {clean(view.node.pool)}"] if view.node.pool != "default" else gpus
 
 
 def node_screen(view: NodeView, look: Look) -> list[str]:

@@ -35,13 +35,27 @@ Tell = Callable[[str], None]
 
 
 class NodeAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that this machine is to be. `url` and `token_file` are of another machine's Shoal, for `shoal join`."""
+    """
+    A node that this machine is to be. `url` and `token_file` are of another machine's Shoal, for `shoal join`.
+
+    `pool`, `topology` (`rack=r1`, from the widest level inwards) and `labels` (`key=value`) are told when the node joins, and not again.
+    """
 
     name: str
     pretend: str | None = None
     url: str | None = None
     token_file: str | None = None
     ca_file: str | None = None
+    pool: str | None = None
+    topology: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The options that tell the agent where its node stands."""
+        pool = ("--pool", self.pool) if self.pool else ()
+        levels = (word for level in self.topology for word in ("--topology", level))
+        return (*pool, *levels, *(word for label in self.labels for word in ("--label", label)))
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +63,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: int | None = None
     pretend: str | None = None
+    pool: str | None = None
     host: str | None = None
     port: int | None = None
     server_options: tuple[str, ...] = ()
@@ -168,6 +183,7 @@ def bring_up_node(state_dir: Path, node: NodeAsked, tell: Tell) -> bool:
         process = _start_agent(place, node, node.url or "", started)
         _await(lambda: _is_ready(place.node(node.name), process), [process], f"node {node.name}", tell)
         before = place.remembered()
+        _tell_moved(place, next((other for other in before.nodes if other.name == node.name), None), node, tell)
         others = tuple(other for other in before.nodes if other.name != node.name)
         place.remember(msgspec.structs.replace(before, nodes=(*others, node)))
     return True
@@ -184,6 +200,8 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
     nodes = [*local[:count], *(NodeAsked(name=f"n{at + 1}") for at in range(len(local), count))]
     if asked.pretend is not None:
         nodes = [msgspec.structs.replace(node, pretend=asked.pretend) for node in nodes]
+    if asked.pool is not None:
+        nodes = [msgspec.structs.replace(node, pool=asked.pool) for node in nodes]
     if sum(node.pretend is None for node in nodes) > 1:
         raise Invalid(f"--nodes {count}: several nodes on one machine would offer its GPUs twice; give --pretend {PRETEND_FORM}")
     return msgspec.structs.replace(
@@ -204,6 +222,7 @@ def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell
         if running is not None and running.pretend != node.pretend and find_process(place.processes, f"agent-{node.name}") is not None:
             tell(f"node {node.name} runs with {running.pretend or 'its real GPUs'}; `shoal down` first to change that")
             node = running
+        _tell_moved(place, running, node, tell)
         nodes.append(node)
     names = {node.name for node in nodes}
     for name in known.keys() - names:
@@ -211,6 +230,13 @@ def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell
             tell(f"node {name} runs, too; `shoal down` stops it")
             nodes.append(known[name])
     return msgspec.structs.replace(wanted, nodes=tuple(nodes))
+
+
+def _tell_moved(place: Place, before: NodeAsked | None, node: NodeAsked, tell: Tell) -> None:
+    """A node stands where it joined: says so if it is asked to stand elsewhere now."""
+    if before is not None and before.place != node.place and (place.node(node.name) / "node.json").exists():
+        there = " ".join(before.place) or "in the default pool"
+        tell(f"node {node.name} stays as it joined ({there}); `shoal down`, `shoal nodes remove {node.name}`, and it joins anew")
 
 
 def url_of(wanted: Remembered) -> str:
@@ -243,6 +269,7 @@ def _start_agent(place: Place, node: NodeAsked, url: str, started: list[Process]
     options += ["--join-token-file", node.token_file or str(place.root / "join.token")]
     ca_file = node.ca_file or (str(place.root / "ca.pem") if url.startswith("https") and node.url is None else None)
     options += ["--pretend", node.pretend] if node.pretend else []
+    options += node.place
     options += ["--ca-file", ca_file] if ca_file else []
     process = start_detached(place.processes, f"agent-{node.name}", (sys.executable, "-m", "shoal.run.agent", *options))
     started.append(process)

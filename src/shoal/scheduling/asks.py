@@ -21,7 +21,10 @@ from shoal.scheduling.policy import CPU_MILLI_WITH_GPUS, CPU_MILLI_WITHOUT_GPUS
 
 
 class MemberAsk(NamedTuple):
-    """What one node gives to one member. `most_bytes` -1: no upper bound on a device's memory; `models` in the order of preference."""
+    """
+    What one node gives to one member. `most_bytes` -1: no upper bound on a device's memory; `models` in the order of preference; `pool`
+    empty: a node of any pool.
+    """
 
     gpus: int = 0
     models: tuple[str, ...] = ()
@@ -29,6 +32,7 @@ class MemberAsk(NamedTuple):
     most_bytes: int = -1
     cpu_milli: int = 0
     memory_bytes: int = 0
+    pool: str = ""
 
 
 class GroupAsk(NamedTuple):
@@ -49,6 +53,11 @@ class Alternative(NamedTuple):
     @property
     def gpus_least(self) -> int:
         return sum(group.low * group.member.gpus for group in self.groups)
+
+    @property
+    def pool(self) -> str:
+        """The pool that it names, empty for any."""
+        return self.groups[0].member.pool
 
 
 class Shape(NamedTuple):
@@ -75,6 +84,11 @@ class Shape(NamedTuple):
         named = (m for a in self.alternatives for g in a.groups for m in g.member.models)
         return tuple(dict.fromkeys(named))
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pool of each alternative, once, in order; empty for any."""
+        return tuple(dict.fromkeys(alternative.pool for alternative in self.alternatives))
+
 
 def shape_of(job: Job) -> Shape:
     """The shape of a job as it stands (its avoid list included)."""
@@ -97,6 +111,7 @@ class Asked(NamedTuple):
     gpus: GpuAsk | None
     cpus: int | None
     memory_bytes: int | None
+    pool: str | None
 
 
 def _asked(spec: Resources) -> Asked:
@@ -107,6 +122,7 @@ def _asked(spec: Resources) -> Asked:
         spec.gpus,
         spec.cpus,
         None if memory is None else memory.bytes,
+        spec.pool,
     )
 
 
@@ -130,7 +146,10 @@ def _shape(
 def _alternative(entry: int | None, whole: Asked, groups: tuple[tuple[str, Asked], ...]) -> Alternative:
     if not groups:
         return Alternative(entry, (_group("", whole),))
-    return Alternative(entry, tuple(_group(name, _overlay(whole, own)) for name, own in groups))
+    parts = [_overlay(whole, own) for _, own in groups]
+    pool = next((part.pool for part in parts if part.pool), None)  # The gang lies in one, so what one group names holds for all.
+    named = [part if part.pool else part._replace(pool=pool) for part in parts]
+    return Alternative(entry, tuple(_group(name, part) for (name, _), part in zip(groups, named, strict=True)))
 
 
 def _overlay(under: Asked, over: Asked) -> Asked:
@@ -147,11 +166,11 @@ def _member(asked: Asked) -> MemberAsk:
     gpus = asked.gpus
     tasks = asked.tasks_per_node or 1
     count = 0 if gpus is None else gpus.count * (tasks if gpus.per == "task" else 1)
-    memory_bytes = asked.memory_bytes or 0
+    memory_bytes, pool = asked.memory_bytes or 0, asked.pool or ""
     if gpus is None or count == 0:
         cpu_milli = CPU_MILLI_WITHOUT_GPUS * tasks if asked.cpus is None else asked.cpus * 1_000
-        return MemberAsk(cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+        return MemberAsk(cpu_milli=cpu_milli, memory_bytes=memory_bytes, pool=pool)
     cpu_milli = CPU_MILLI_WITH_GPUS if asked.cpus is None else asked.cpus * 1_000
     least, most = (gpus.memory.least_bytes, gpus.memory.most_bytes) if gpus.memory else (0, None)
     models = tuple(dict.fromkeys(gpus.model))
-    return MemberAsk(count, models, least, -1 if most is None else most, cpu_milli, memory_bytes)
+    return MemberAsk(count, models, least, -1 if most is None else most, cpu_milli, memory_bytes, pool)

@@ -20,18 +20,24 @@ from shoal.scheduling.rooms import Need
 from shoal.scheduling.shortfall import Shortfall, nodes_text
 
 
-def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None) -> tuple[Holder, ...]:
-    """By project and queue, who holds GPUs of `model` (None: anything), in `queues` only where given; the largest first."""
+def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None, pool: str = "") -> tuple[Holder, ...]:
+    """By project and queue, who holds GPUs of `model` (None: anything), in `queues` and `pool` only where given; the largest first."""
     jobs: dict[tuple[str, str], set[str]] = {}
     gpus: dict[tuple[str, str], int] = {}
     for held in board.allocations.values():
-        if (model is None or (held.gpu_model == model and held.devices)) and (queues is None or held.queue in queues):
+        wanted = model is None or (held.gpu_model == model and bool(held.devices))
+        if wanted and (queues is None or held.queue in queues) and (not pool or _pool_of(board, held) == pool):
             key = (held.project, held.queue)
             jobs.setdefault(key, set()).add(held.job)
             gpus[key] = gpus.get(key, 0) + len(held.devices)
     ordered = sorted(gpus, key=lambda key: (-gpus[key], -len(jobs[key]), key))
     shown = ordered[: limits.HOLDERS_SHOWN_MAX]
     return tuple(Holder(project=key[0], queue=key[1], jobs=len(jobs[key]), gpus=gpus[key]) for key in shown)
+
+
+def _pool_of(board: Board, held: Allocation) -> str | None:
+    row = board.columns.row.get(held.node)
+    return None if row is None else board.columns.nodes[row].pool
 
 
 def tree_of(board: Board, queue: str) -> frozenset[str]:
@@ -135,6 +141,8 @@ def _in_the_way_on(board: Board, row: int, need: Need) -> list[Allocation]:
 def _fits(board: Board, row: int, need: Need, ending: Iterable[Allocation]) -> bool:
     """Would the node have room for a member with these allocations gone, whatever the node's state?"""
     columns, member = board.columns, need.member
+    if member.pool not in ("", columns.nodes[row].pool):
+        return False
     ending = tuple(ending)
     cpu = int(columns.cpu_free[row]) + sum(held.cpu_milli for held in ending)
     memory = int(columns.memory_free[row]) + sum(held.memory_bytes for held in ending)

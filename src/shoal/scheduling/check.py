@@ -170,6 +170,8 @@ def _check_member(records: Records, member: PlacedMember, asked: MemberAsk) -> l
     if (member.cpu_milli, member.memory_bytes) != (asked.cpu_milli, asked.memory_bytes):
         faults.append("other CPU or memory than asked")
     node = records.node(member.node)
+    if node is not None and asked.pool not in ("", node.pool):
+        faults.append(f"pool {asked.pool} was asked for, and it is in pool {node.pool}")
     devices = {device.uuid: device for device in node.facts.devices} if node else {}
     for uuid in member.devices:
         device = devices.get(uuid)

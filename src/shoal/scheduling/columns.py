@@ -74,7 +74,8 @@ class Columns:
         self._kind_codes: dict[tuple[str, Layout], int] = {}
         self._layouts_known: dict[tuple[DevicePlace, ...], Layout] = {}
         self._levels: tuple[Level, ...] | None = None
-        self._models: tuple[str, ...] | None = None
+        self._models: dict[str, tuple[str, ...]] = {}
+        """By pool; the whole fleet's under the empty name."""
         self._scopes: tuple[Level, ...] | None = None
 
     def __len__(self) -> int:
@@ -101,9 +102,33 @@ class Columns:
     @property
     def models(self) -> tuple[str, ...]:
         """Every GPU model of the fleet, ascending."""
-        if self._models is None:
-            self._models = tuple(sorted({m for layout in {id(x): x for x in self.layouts}.values() for m in layout.by_model}))
-        return self._models
+        return self.models_in("")
+
+    def models_in(self, pool: str) -> tuple[str, ...]:
+        """Every GPU model of a pool, ascending; of the whole fleet for the empty name."""
+        models = self._models.get(pool)
+        if models is None:
+            kinds = [self.kinds[code] for code in np.unique(self.kind).tolist()]
+            models = tuple(sorted({m for name, layout in kinds if pool in ("", name) for m in layout.by_model}))
+            self._models[pool] = models
+        return models
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Every pool that a node is in, ascending."""
+        return tuple(sorted({self.kinds[code][0] for code in np.unique(self.kind).tolist()}))
+
+    def in_pool(self, pool: str) -> Flags:
+        """Per row: is the node in this pool? All are in the empty name."""
+        of_kind: Flags = np.array([pool in ("", name) for name, _ in self.kinds], np.bool_)
+        return of_kind[self.kind]
+
+    def capacity_in(self, pool: str, resource: str) -> int:
+        """What READY nodes of a pool have of a resource; of the whole fleet for the empty name."""
+        if not pool:
+            return self.capacity.get(resource, 0)
+        rows = np.flatnonzero(self.open & self.in_pool(pool)).tolist()
+        return sum(_amounts(self.nodes[row], self.layouts[row], int(self.healthy[row])).get(resource, 0) for row in rows)
 
     def uuids(self, row: int, mask: int) -> tuple[str, ...]:
         """The devices of a mask, in the node's order."""
@@ -275,12 +300,14 @@ class Columns:
         self.layouts[row] = layout
         self._bits[row] = _bits_of(node)
         self.kind[row] = self._code(node, layout)
-        self._models = self._scopes = None
+        self._models = {}
+        self._scopes = None
         self.epoch += 1
 
     def _moved_rows(self) -> None:
         self.row = {node.id: at for at, node in enumerate(self.nodes)}
-        self._levels = self._models = self._scopes = None
+        self._levels = self._scopes = None
+        self._models = {}
         self._start_afresh()
         self.growth += 1
 
@@ -301,18 +328,22 @@ class Columns:
         """Adds to the capacity what an open row has, or takes it away again: before a row's facts change, and after."""
         if not self.open[row]:
             return
-        node, healthy = self.nodes[row], int(self.healthy[row])
-        amounts = {"cpu": node.facts.cpus * 1_000, "memory": node.facts.memory_bytes}
-        for model, mask in self.layouts[row].by_model.items():
-            count = (mask & healthy).bit_count() * 1_000
-            amounts["gpu"] = amounts.get("gpu", 0) + count
-            amounts[f"gpu/{model}"] = count
-        for resource, amount in amounts.items():
+        for resource, amount in _amounts(self.nodes[row], self.layouts[row], int(self.healthy[row])).items():
             self.capacity[resource] = self.capacity.get(resource, 0) + sign * amount
 
 
 _COLUMNS = ("kind", "open", "free_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
 _NOTHING: dict[str, Holding] = {}
+
+
+def _amounts(node: Node, layout: Layout, healthy: int) -> dict[str, int]:
+    """What a node has, by resource in the units of quotas."""
+    amounts = {"cpu": node.facts.cpus * 1_000, "memory": node.facts.memory_bytes}
+    for model, mask in layout.by_model.items():
+        count = (mask & healthy).bit_count() * 1_000
+        amounts["gpu"] = amounts.get("gpu", 0) + count
+        amounts[f"gpu/{model}"] = count
+    return amounts
 
 
 def _bits_of(node: Node) -> dict[str, int]:

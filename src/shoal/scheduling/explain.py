@@ -182,17 +182,22 @@ def _capacity_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, .
         found.append(_with_holders(board, quota, tree_of(board, job.queue)))
     room = room_reason(board, shape, options, policy)
     if room is not None:
-        found.append(_with_blockers(board, _with_holders(board, room, None), options))
+        found.append(_with_blockers(board, _with_holders(board, room, None, _pool_asked(board, options)), options))
     return tuple(found)
 
 
-def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None) -> Reason:
+def _pool_asked(board: Board, options: tuple[Option, ...]) -> str:
+    """The pool of the option that a reason about room speaks of."""
+    return nearest(board, options)[0].need.member.pool if options else ""
+
+
+def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None, pool: str = "") -> Reason:
     model = (reason.resource or "").partition("/")[2] or None
     capacity = reason.capacity
     if capacity is None and reason.resource is not None and reason.code in _ROOM_CODES:
-        whole = board.columns.capacity.get(reason.resource, 0)
+        whole = board.columns.capacity_in(pool, reason.resource)
         capacity = whole // 1_000 if reason.resource.startswith("gpu") else whole
-    return replace(reason, holders=holders_of(board, model, queues), capacity=capacity)
+    return replace(reason, holders=holders_of(board, model, queues, pool), capacity=capacity)
 
 
 def _with_blockers(board: Board, reason: Reason, options: tuple[Option, ...]) -> Reason:

@@ -86,7 +86,12 @@ def _would_fit_empty(option: Option, columns: Columns) -> bool:
 
 def _nodes_when_empty(need: Need, columns: Columns) -> int:
     member = need.member
-    fits = columns.open & (columns.cpu_total >= member.cpu_milli) & (columns.memory_total >= member.memory_bytes)
+    fits = (
+        columns.open
+        & columns.in_pool(member.pool)
+        & (columns.cpu_total >= member.cpu_milli)
+        & (columns.memory_total >= member.memory_bytes)
+    )
     if need.model is not None:
         accepted = [layout.accepted(need.model, member.least_bytes, member.most_bytes) for _, layout in columns.kinds]
         free = np.array(accepted, np.uint64)[columns.kind] & columns.healthy
@@ -96,13 +101,14 @@ def _nodes_when_empty(need: Need, columns: Columns) -> int:
 
 
 def _models(alternative: Alternative, columns: Columns) -> tuple[str | None, ...]:
-    """Models that every group with GPUs takes, in the order in which the ask names them, else in the fleet's."""
+    """Models of its pool that every group with GPUs takes, in the order in which the ask names them, else in the fleet's."""
     asking = [group.member for group in alternative.groups if group.member.gpus]
     if not asking:
         return (None,)
     named = [member.models for member in asking if member.models]
-    wished = named[0] if named else columns.models
-    return tuple(m for m in wished if m in columns.models and all(m in models for models in named))
+    there = columns.models_in(alternative.pool)
+    wished = named[0] if named else there
+    return tuple(m for m in wished if m in there and all(m in models for models in named))
 
 
 def _option(shape: Shape, alternative: Alternative, model: str | None, columns: Columns) -> Option:

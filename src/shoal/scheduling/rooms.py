@@ -50,7 +50,7 @@ class RoomTable:
         self._accepted: NDArray[np.uint64] = np.zeros((0, 0), np.uint64)
         """[need, kind of node]: the devices that will do."""
         self._special: dict[int, Need] = {}
-        """Slots of needs with an avoid list or `one_island`: corrected one by one."""
+        """Slots of needs with an avoid list, `one_island`, or a pool without GPUs: corrected one by one."""
 
     # --- what others ask ----------------------------------------------------------------------------------------------------
     def bring_up(self) -> None:
@@ -128,10 +128,10 @@ class RoomTable:
         self._slots[need] = slot
         member = need.member
         self._gpus[slot], self._cpu[slot], self._memory[slot] = member.gpus, member.cpu_milli, member.memory_bytes
-        for code, (_, layout) in enumerate(self._columns.kinds):
-            mask = layout.accepted(need.model, member.least_bytes, member.most_bytes) if need.model is not None else 0
-            self._accepted[slot, code] = mask
-        if need.avoid or need.one_island:
+        for code, (pool, layout) in enumerate(self._columns.kinds):
+            counts = need.model is not None and member.pool in ("", pool)
+            self._accepted[slot, code] = layout.accepted(need.model or "", member.least_bytes, member.most_bytes) if counts else 0
+        if need.avoid or need.one_island or (member.pool and need.model is None):
             self._special[slot] = need
         everywhere = np.arange(len(self._columns))
         self._fits[slot] = self._work_out(np.array([slot]), everywhere)[0]
@@ -177,6 +177,8 @@ class RoomTable:
 
     def _correct(self, need: Need, rows: NDArray[np.int64], free: NDArray[np.uint64], fits: Flags) -> None:
         columns = self._columns
+        if need.member.pool:
+            fits &= columns.in_pool(need.member.pool)[rows]
         if need.one_island:
             for at, row in enumerate(rows.tolist()):
                 if fits[at]:

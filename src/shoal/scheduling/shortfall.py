@@ -114,6 +114,8 @@ def never_reason(empty: Board, queue: str, shape: Shape, policy: Policy) -> Reas
     reason = room_reason(empty, shape, options, policy)
     if reason is None:
         return None
+    if reason.resource is None:
+        return replace(reason, code=ReasonCode.FLEET_NEVER, hints=("name a pool that has nodes, or let nodes join that one",))
     hints = (*reason.hints, "ask for less, or add nodes")
     message = f"more than the whole fleet has: {reason.message}"
     return replace(reason, code=ReasonCode.FLEET_NEVER, message=message, capacity=reason.free, free=None, hints=hints)
@@ -126,6 +128,9 @@ def room_reason(board: Board, shape: Shape, options: tuple[Option, ...], policy:
 
 def no_room_reason(board: Board, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Reason:
     """As `room_reason`, for a shape that is known to fit nowhere."""
+    missing = _no_such_pool(shape, board.columns)
+    if missing is not None:
+        return missing
     if not options:
         return _no_such_model(shape, board.columns)
     part, shortfall = nearest(board, options)
@@ -154,7 +159,8 @@ def _count(board: Board, part: GroupOption) -> Shortfall:
     """GPUs are what a reason counts in where they are asked for; where they would do, the cores or memory that do not."""
     columns, need, group = board.columns, part.need, part.group
     fitting = int(np.count_nonzero(board.rooms.fitting(need)))
-    resource, each, free_by_row = "cpu", need.member.cpu_milli, np.where(columns.open, columns.cpu_free, 0)
+    open_there = columns.open & columns.in_pool(need.member.pool)
+    resource, each, free_by_row = "cpu", need.member.cpu_milli, np.where(open_there, columns.cpu_free, 0)
     if need.model is not None:
         gpus = board.rooms.free_gpus(need)
         enough = gpus >= need.member.gpus
@@ -163,7 +169,7 @@ def _count(board: Board, part: GroupOption) -> Shortfall:
             return Shortfall(part, f"gpu/{need.model}", group.low * need.member.gpus, free, group.low, fitting, gpus)
         free_by_row = np.where(enough, columns.cpu_free, 0)
     else:
-        enough = columns.open
+        enough = open_there
     if np.count_nonzero(enough & (columns.cpu_free >= each)) >= group.low:
         resource, each, free_by_row = "memory", need.member.memory_bytes, np.where(enough, columns.memory_free, 0)
     free = int(np.maximum(free_by_row, 0).sum())
@@ -184,7 +190,7 @@ def _base(code: ReasonCode, message: str, shortfall: Shortfall) -> Reason:
 
 def _resources(shortfall: Shortfall) -> Reason:
     text = plain_text(shortfall.resource, shortfall.free)
-    return _base(ReasonCode.RESOURCES, f"{wanted(shortfall)}; {text} free in all, {fitting_text(shortfall)}", shortfall)
+    return _base(ReasonCode.RESOURCES, f"{wanted(shortfall)}; {text} free {_where(shortfall)}, {fitting_text(shortfall)}", shortfall)
 
 
 def _fragmentation(board: Board, shortfall: Shortfall) -> Reason:
@@ -194,7 +200,7 @@ def _fragmentation(board: Board, shortfall: Shortfall) -> Reason:
     places = ", ".join(f"{plain_text(shortfall.resource, free)} on {node}" for free, node in shown)
     more = f" and {len(rows) - len(shown)} more nodes" if len(rows) > len(shown) else ""
     message = (
-        f"{wanted(shortfall)}; {plain_text(shortfall.resource, shortfall.free)} free in all, but spread over {len(rows)} nodes"
+        f"{wanted(shortfall)}; {plain_text(shortfall.resource, shortfall.free)} free {_where(shortfall)}, but spread over {len(rows)} nodes"
         f" ({places}{more}), {fitting_text(shortfall)}"
     )
     reason = _base(ReasonCode.FRAGMENTATION, message, shortfall)
@@ -227,9 +233,21 @@ def _avoided(shape: Shape, shortfall: Shortfall) -> Reason:
 
 def _no_such_model(shape: Shape, columns: Columns) -> Reason:
     asked = ", ".join(shape.models) or "GPUs"
-    there = ", ".join(columns.models) or "no GPUs at all"
-    message = f"asks for {asked}, and the fleet has {there}"
+    pools = shape.pools
+    models = {model for pool in pools for model in columns.models_in(pool)}
+    fleet = f"pool {' or '.join(pools)}" if all(pools) else "the fleet"
+    message = f"asks for {asked}, and {fleet} has {', '.join(sorted(models)) or 'no GPUs at all'}"
     return Reason(code=ReasonCode.RESOURCES, message=message, resource="gpu", free=0, nodes_fitting=0)
+
+
+def _no_such_pool(shape: Shape, columns: Columns) -> Reason | None:
+    """Why a shape whose every alternative names a pool without nodes fits nowhere; None for any other."""
+    if not all(pool and pool not in columns.pools for pool in shape.pools):
+        return None
+    there = columns.pools[: limits.HOLDERS_SHOWN_MAX]
+    known = f"nodes are in {', '.join(there)}" if there else "there are no nodes"
+    message = f"asks for pool {' or '.join(shape.pools)}, in which there is no node; {known}"
+    return Reason(code=ReasonCode.RESOURCES, message=message, free=0, nodes_fitting=0)
 
 
 def _without_avoid(shape: Shape, board: Board) -> tuple[Option, ...]:
@@ -245,9 +263,14 @@ def wanted(shortfall: Shortfall) -> str:
         parts.append(plain_text("cpu", member.cpu_milli))
     if member.memory_bytes:
         parts.append(plain_text("memory", member.memory_bytes))
+    pool = f" in pool {member.pool}" if member.pool else ""
     group = f"group {shortfall.part.group.name} " if shortfall.part.group.name else ""
     each = " each" if shortfall.nodes_asked > 1 else ""
-    return f"{group}needs {nodes_text(shortfall.nodes_asked)} with {_joined(parts) or 'any room'}{each}"
+    return f"{group}needs {nodes_text(shortfall.nodes_asked)} with {_joined(parts) or 'any room'}{each}{pool}"
+
+
+def _where(shortfall: Shortfall) -> str:
+    return "there" if shortfall.part.need.member.pool else "in all"
 
 
 def _joined(parts: list[str]) -> str:

@@ -61,6 +61,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "an array of gangs": {"array": ArrayList("0-3%2", (0, 1, 2, 3), 2), "nodes": CountRange(2, 2)},
     "alternatives": {"any_of": (Resources(gpus=GpuAsk(count=8)), Resources(gpus=GpuAsk(count=4), nodes=CountRange(2, 2)))},
     "a GPU per task": {"tasks_per_node": 8, "gpus": GpuAsk(count=1, per="task")},
+    "a pool": {"pool": "big", "any_of": (Resources(pool="small"), Resources(cpus=8))},
+    "groups in one pool": {"groups": (GroupSpec(name="a", pool="x"), GroupSpec(name="b"), GroupSpec(name="c", pool="x"))},
     "no GPUs": {"tasks_per_node": 3, "gpus": GpuAsk(count=0)},
     "a gang larger than any fleet": {"nodes": CountRange(16_384, 16_384), "gpus": GpuAsk(count=8)},
 }
@@ -93,6 +95,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/tasks_per_node", {"nodes": CountRange(1_000, 1_000), "tasks_per_node": 200}, "200,000; at most 131,072"),
     ("/cpus", {"cpus": 0}, "cpus is 0; at least 1"),
     ("/cpus", {"cpus": -1}, "cpus is -1"),
+    ("/pool", {"pool": "a b"}, "pool 'a b' is no name"),
+    ("/any_of/0/pool", {"any_of": (Resources(pool=""),)}, "pool '' is no name"),
+    (
+        "/groups/2/pool",
+        {"groups": (GroupSpec(name="a"), GroupSpec(name="b", pool="x"), GroupSpec(name="c", pool="y"))},
+        "groups name the pools x and y; a gang lies in one pool",
+    ),
+    ("/groups/1/pool", {"pool": "x", "groups": (GroupSpec(name="a"), GroupSpec(name="b", pool="y"))}, "the pools x and y"),
     ("/memory", {"memory": Memory(0)}, "memory is 0B"),
     ("/memory", {"memory": Memory(2**60)}, "memory is 1024PiB"),
     ("/gpus/count", {"gpus": GpuAsk(count=-1)}, "gpus.count is -1; at least 0"),

@@ -7,8 +7,8 @@ import re
 from shoal.base import limits
 from shoal.base.errors import Fault
 from shoal.base.units import format_memory
-from shoal.lifecycle.names import name_faults
 from shoal.lifecycle.layout import GroupLayout, alternatives, layout, overlaid
+from shoal.lifecycle.names import name_faults
 from shoal.model.job import GpuAsk, JobSpec, Resources
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -171,7 +171,7 @@ def test_what_runs_is_not_changed_and_that_is_told(state: Path) -> None:
 def test_nodes_come_up_in_the_pool_that_is_named(state: Path) -> None:
     up(state, "--nodes", "1", "--pretend", "h100:1", "--port", "0", "--pool", "lab")
     assert [view["node"]["pool"] for view in answer(state, "nodes")] == ["lab"]
-    code, out, err = run(state, "run", "--pool", "lab", "--gpus", "1", "--detach", "true")
+    code, _, err = run(state, "run", "--pool", "lab", "--gpus", "1", "--detach", "true")
     assert code == 0, err
     assert "  pool      lab\n" in shoal(state, "status", "1").stdout
     refused = run(state, "up", "--pool", "a b")

@@ -49,8 +49,8 @@ def join_node(plane: Plane, caller: Caller, join: Join) -> Future[Joined]:
     """
     The node, known from now on, with the token that it speaks with. Joining again makes the tokens of before invalid.
 
-    Raises: Forbidden without a join token; Invalid for a name (the node's, its pool's) that is none; by the future, Conflict for a name that lives elsewhere,
-    Unavailable for one whose agent lives or whose work may still run.
+    Raises: Forbidden without a join token; Invalid for a name (the node's, its pool's) that is none; by the future, Conflict for a name
+    that lives elsewhere, Unavailable for one whose agent lives or whose work may still run.
     """
     if caller.role not in ("join", "admin"):
         raise Forbidden(f"joining needs a join token; {caller.principal} has the role {caller.role}")

@@ -159,6 +159,23 @@ def test_an_interactive_job_has_this_terminal(state: Path) -> None:
     assert person.exit_code() == 9
 
 
+def test_an_interactive_command_that_ends_at_once_is_heard(state: Path) -> None:
+    process = start(state, "run", "--pty", "--", "sh", "-c", "echo said in passing; exit 3")
+    out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out.split()) == (3, ["said", "in", "passing"])
+    assert "ended FAILED" in err
+
+
+@pytest.mark.parametrize("how", [(), ("--pty",)])
+def test_who_follows_a_job_that_waits_is_told_for_what(state: Path, how: tuple[str, ...]) -> None:
+    process = start(state, "run", *how, "--gpus", "a100:1", "--", "true")
+    assert process.stderr is not None
+    told = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=WAIT_S)
+    assert re.match(r"job \d+ is QUEUED: .*asks for a100, and the fleet has h100", told), told
+
+
 def test_exec_runs_beside_a_task_with_its_environment_streams_and_exit_code(state: Path) -> None:
     job = number(state, "--gpus", "2", "--", "sleep", "60")
     await_state(state, job, "RUNNING")

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from shoal.base.errors import NotFound, ShoalError
 from shoal.base.limits import FOLLOWED_TASKS_MAX
+from shoal.cli.waiting import WaitNote
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 
 if TYPE_CHECKING:
@@ -87,12 +88,14 @@ class Follower:
         self._readers: dict[tuple[int, int], threading.Thread] = {}
         self._errors: list[ShoalError] = []
         self._told = False
+        self._waits = WaitNote(api, lambda line: sys.stderr.write(f"{line}\n"))
 
     def to_end(self) -> Job:
         """The job, ended, after everything that it wrote has been printed. Raises BrokenPipeError when nobody reads any more."""
         pause_s = 0.0
         while True:
             job = self._api.jobs.wait(self._ref, timeout_s=pause_s)
+            self._waits.see(job)
             self._read_new_tasks()
             self._begin = None  # Tasks that come later are read from their start.
             if self._printer.broken:

@@ -14,11 +14,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from shoal.base.errors import Invalid, ShoalError
+from shoal.base.errors import Conflict, Invalid, ShoalError
 from shoal.cli.options import command, job_argument, json_option
 from shoal.cli.session import Session, leave, open_session
 from shoal.model.wire import ExecRequest, ExecStream
@@ -51,10 +51,10 @@ def exec_command(job: str, words: tuple[str, ...], rank: int, tty: bool | None, 
     on_terminal = (sys.stdin.isatty() and sys.stdout.isatty()) if tty is None else tty
     size = shutil.get_terminal_size()
     request = ExecRequest(command=words, tty=on_terminal, rows=size.lines, columns=size.columns, rank=rank, env=variables)
-    code = connect(session, job, request)
+    talk = connect(session, job, request)
     if as_json:
-        session.row({"exit_code": code}, "")
-    leave(code)
+        session.row({"exit_code": talk.exit_code}, "")
+    leave(talk.exit_code)
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -67,50 +67,67 @@ def _variable(text: str) -> tuple[str, str]:
 def attach(session: Session, job: Job) -> int:
     """Connects to the terminal of an interactive job once it runs; its exit code. Ctrl-C before that cancels it."""
     from shoal.cli.outcome import end_line, exit_code_of
+    from shoal.cli.run import follow_to_end
+    from shoal.cli.waiting import WaitNote
     from shoal.model.job import ENDED, WAITING, JobState
 
-    told = False
+    waits = WaitNote(session.api, session.note)
     now = job
     try:
         while now.state in WAITING or now.state is JobState.STARTING:
-            if now.state in WAITING and not told and now.reason is not None:
-                session.note(f"job {now.address} waits: {now.reason.message}")
-                told = True
+            waits.see(now)
             now = session.api.jobs.wait(job.id, timeout_s=START_LOOK_EVERY_S)
     except KeyboardInterrupt:
         session.note(f"\ncancelling job {job.address}")
         now = session.api.jobs.cancel(job.id, reason="Ctrl-C")
-    if now.state not in ENDED and now.state is not JobState.CANCELLING:
-        size = shutil.get_terminal_size()
-        connect(session, job.id, ExecRequest(tty=True, rows=size.lines, columns=size.columns))
+    if now.state in ENDED or now.state is JobState.CANCELLING or not _talk_to(session, job):
+        return follow_to_end(session, job)  # Over before this terminal was there: its log has what it wrote.
     ended = session.api.jobs.wait(job.id)
     if ended.state is not JobState.SUCCEEDED:
         session.note(end_line(ended))
     return exit_code_of(ended)
 
 
-def connect(session: Session, ref: str, request: ExecRequest) -> int:
-    """Runs the request with this process's streams; the command's exit code."""
+def _talk_to(session: Session, job: Job) -> bool:
+    """Connects to the job's own terminal until it ends. False if the job was over too soon for a word of it to come through."""
+    size = shutil.get_terminal_size()
+    try:
+        return connect(session, job.id, ExecRequest(tty=True, rows=size.lines, columns=size.columns)).heard
+    except Conflict:
+        return False
+
+
+class Talk(NamedTuple):
+    """How a connection went. `heard`: there was output."""
+
+    exit_code: int
+    heard: bool
+
+
+def connect(session: Session, ref: str, request: ExecRequest) -> Talk:
+    """Runs the request with this process's streams."""
     with session.api.terminals.open(ref, request) as terminal, _raw(request.tty), _resizing(terminal, request.tty):
         sender = threading.Thread(target=_send_stdin, args=(terminal,), name="stdin", daemon=True)
         sender.start()
         return _receive(session, terminal)
 
 
-def _receive(session: Session, terminal: Terminal) -> int:
+def _receive(session: Session, terminal: Terminal) -> Talk:
     from shoal.client.terminal import read_exit
 
     outputs = {ExecStream.STDOUT: sys.stdout.buffer, ExecStream.STDERR: sys.stderr.buffer}
+    heard = False
     for stream, data in terminal.messages():
         if stream is ExecStream.EXIT:
             end = read_exit(data)
             if end.message:
                 session.note(end.message)
-            return end.exit_code
+            return Talk(end.exit_code, heard)
         if stream in outputs:
+            heard = heard or bool(data)
             outputs[stream].write(data)
             outputs[stream].flush()
-    return NO_EXIT_HEARD
+    return Talk(NO_EXIT_HEARD, heard)
 
 
 def _send_stdin(terminal: Terminal) -> None:

@@ -49,4 +49,5 @@ CATALOGUE: dict[str, Entry] = {
     "token": Entry("tokens", "token", _ACCESS, "Make, list and revoke tokens."),
     "secret": Entry("secrets", "secret", _ACCESS, "Set, list and remove secrets of the project."),
     "plan": Entry("plan", "plan", _PLAN, "Answer a planning question: spot, quota, cold start, commitment and more."),
+    "simulate": Entry("simulate", "simulate", _PLAN, "Play a trace or a scenario through the scheduler."),
 }

@@ -1,0 +1,145 @@
+"""
+`shoal simulate`: a trace or a scenario played through the scheduler that runs jobs, without a server.
+
+A scenario (YAML) is judged by what it expects and ends with 1 where it comes out otherwise; a trace gives figures per policy.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.base.errors import Invalid
+from shoal.cli.exits import FAILED
+from shoal.cli.options import command, json_option
+from shoal.cli.session import BadFile, Session, leave, open_session
+
+if TYPE_CHECKING:
+    from shoal.model.node import Node
+    from shoal.sim.simulate import Progress
+
+PROGRESS_S = 0.2
+"""Between two looks of the progress line."""
+
+
+@command(
+    "simulate",
+    "shoal simulate log.swf",
+    "shoal simulate log.swf --fleet 128x8 --policy fcfs:order=strict --policy default",
+    "shoal simulate pods.csv --fleet nodes.csv --load 1.2",
+    "shoal simulate scenario.yaml",
+)
+@click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--fleet", metavar="NODESxGPUS|FILE", help="Where it runs: 16x8, 16xh100:8,4xa100:4, or a node table; else what TRACE says.")
+@click.option("--policy", "policies", multiple=True, metavar="NAME[:KEY=VALUE,...]", help="Play under this policy; twice or more compares.")
+@click.option("--format", "kind", type=click.Choice(["swf", "openb", "philly", "scenario"]), help="What TRACE is, where it is not seen.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
+@click.option("--load", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Arrivals so many times as fast.")
+@click.option("--jobs", type=click.IntRange(1), metavar="COUNT", help="Only so many jobs, from the start.")
+@click.option("--own-queues", is_flag=True, help="Keep the queues of the trace; else all jobs share one.")
+@click.option("--check", is_flag=True, help="Look at every invariant after every write (slow).")
+@json_option("a Simulation, or a Verdict per interleaving of a scenario")
+def simulate(trace: Path, as_json: bool, **given: Any) -> None:
+    """Play a trace or a scenario through the scheduler."""
+    session = open_session(as_json)
+    if given["kind"] == "scenario" or (given["kind"] is None and trace.suffix in (".yaml", ".yml")):
+        _scenario(session, trace)
+    else:
+        _trace(session, trace, given)
+
+
+def _scenario(session: Session, file: Path) -> None:
+    from shoal.formats.scenario import read_scenario
+    from shoal.sim.scenario import difference, verdicts
+
+    try:
+        scenario = read_scenario(file.read_bytes(), str(file))
+    except Invalid as error:
+        raise BadFile(str(file), error.faults) from error
+    good = bad = 0
+    for verdict in verdicts(scenario):
+        good, bad = good + verdict.good, bad + (not verdict.good)
+        if session.as_json or not verdict.good:
+            session.row(verdict, difference(verdict))
+    if not session.as_json:
+        waits = f"; it waits for {scenario.waits_for}" if scenario.waits_for else ""
+        session.out(f"{scenario.name}: {good} of {good + bad} interleavings come out as expected{waits}")
+    if bad:
+        leave(FAILED)
+
+
+def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
+    from shoal.cli.simulate_screens import simulation_screen
+    from shoal.sim.policies import named_policy
+    from shoal.sim.simulate import PER_NODE, Setting, fleet_for, read_trace
+    from shoal.sim.simulate import simulate as play
+
+    nodes = _fleet(given["fleet"])
+    per_node = max((len(node.facts.devices) for node in nodes), default=0) or PER_NODE
+    with _opened(file) as lines:
+        workload = read_trace(lines, str(file), per_node, given["kind"])
+    setting = Setting(
+        nodes=nodes or fleet_for(workload),
+        policies=tuple(named_policy(text) for text in given["policies"] or ("default",)),
+        seed=given["seed"],
+        load=given["load"],
+        jobs=given["jobs"],
+        own_queues=given["own_queues"],
+        check=given["check"],
+    )
+    with _progress() as progress:
+        simulation = play(workload, str(file), setting, progress)
+    session.show(simulation, lambda look: simulation_screen(simulation, look))
+
+
+def _fleet(text: str | None) -> tuple[Node, ...]:
+    """The nodes that --fleet names: a file's where there is one of that name."""
+    from shoal.sim.simulate import read_fleet, read_node_table
+
+    if text is None:
+        return ()
+    if not Path(text).is_file():
+        return read_fleet(text)
+    with _opened(Path(text)) as lines:
+        return read_node_table(lines, text)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Iterable[str]]:
+    """The lines of a file, which may be compressed."""
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
+        try:
+            yield lines
+        except (UnicodeDecodeError, gzip.BadGzipFile) as error:
+            raise Invalid(f"{file} is no text in UTF-8: {error}") from error
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A line that says how far it is, on a terminal; it is gone in the end."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    began = last = time.monotonic()
+
+    def tell(policy: str, done: int, jobs: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_S:
+            last = now
+            bar = "#" * (24 * done // max(jobs, 1))
+            sys.stderr.write(f"\r{policy}  [{bar:<24}]  {done:,} of {jobs:,} jobs, {done / (now - began):,.0f}/s \x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

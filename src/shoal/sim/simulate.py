@@ -1,0 +1,220 @@
+"""
+Traces under policies: read a trace, put it on a fleet, play it once per policy, and give figures that can be laid side by side.
+
+Called by `shoal simulate`. Nothing of wall-clock time is in the result, so the same trace, fleet, policies and seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.base import limits
+from shoal.base.errors import Invalid
+from shoal.formats.openb import NODE_COLUMNS, POD_COLUMNS, read_nodes, read_pods
+from shoal.formats.philly import read_jobs_table
+from shoal.formats.swf import read_swf
+from shoal.formats.workload import NodeKind, TraceJob, Workload, node_of
+from shoal.lifecycle.spec_rules import check_spec
+from shoal.model.job import GpuAsk, JobSpec
+from shoal.model.node import Node
+from shoal.model.queue import Queue, QueueSpec
+from shoal.scheduling.quota import DEFAULT_QUEUE
+from shoal.sim.metrics import Metrics, metrics_of
+from shoal.sim.policies import NamedPolicy
+from shoal.sim.replay import Course, Replay
+
+Kind = Literal["swf", "openb", "philly"]
+PER_NODE = 8
+INSTANTS_PER_LOOK = 200
+"""Instants between two words of progress: a few times a second."""
+_FLEET_PART = re.compile(r"(?P<nodes>\d{1,6})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
+
+Progress = Callable[[str, int, int], None]
+"""Hears the policy, how many jobs have arrived, and how many there are."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """On what and how a trace is played. `load` 2 makes arrivals come twice as fast."""
+
+    nodes: tuple[Node, ...]
+    policies: tuple[NamedPolicy, ...] = (NamedPolicy(name="default"),)
+    seed: int = 0
+    load: float = 1.0
+    jobs: int | None = None
+    """Only so many, from the start."""
+    own_queues: bool = False
+    """The trace's own queues; else all jobs are in one."""
+    check: bool = False
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace under one policy."""
+
+    policy: NamedPolicy
+    metrics: Metrics
+    cycles: int
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace under each of its policies; `notes` say what was left out or changed."""
+
+    trace: str
+    jobs: int
+    nodes: int
+    gpus: int
+    seed: int
+    load: float
+    notes: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------------
+def kind_of(first_lines: Iterable[str], source: str) -> Kind:
+    """What a text is, by its first line that is no comment. Raises Invalid for what is none of the forms known here."""
+    for line in first_lines:
+        text = line.strip()
+        if not text or text.startswith(";"):
+            continue
+        names = [name.strip() for name in text.split(",")]
+        if "gpu_milli" in names:
+            return "openb"
+        if "duration" in names and ({"num_gpus", "num_gpu"} & set(names)):
+            return "philly"
+        if len(text.split()) >= 18:
+            return "swf"
+        break
+    raise Invalid(f"{source}: not a trace that is known here; SWF, openb pods and tables with num_gpus and duration are")
+
+
+def read_trace(lines: Iterable[str], source: str, per_node: int, kind: Kind | None = None) -> Workload:
+    """The workload of a trace of any form; gangs are made for nodes of `per_node` GPUs. Raises Invalid."""
+    rest = iter(lines)
+    head = list(islice(rest, 1_000))
+    known = kind or kind_of(head, source)
+    every = chain(head, rest)
+    if known == "swf":
+        return read_swf(every, source, per_node)
+    if known == "openb":
+        return read_pods(every, source)
+    return read_jobs_table(every, source, per_node)
+
+
+def read_fleet(text: str) -> tuple[Node, ...]:
+    """The nodes that `16x8`, `16xh100:8` or `16xh100:8,4xa100:4` names. Raises Invalid."""
+    nodes: list[Node] = []
+    for part in text.split(","):
+        match = _FLEET_PART.fullmatch(part.strip())
+        if match is None or not 0 < int(match["gpus"]) <= limits.GPUS_PER_NODE_MAX or int(match["nodes"]) == 0:
+            raise Invalid(f"fleet {text!r}: write nodes x GPUs, for example 16x8 or 16xh100:8,4xa100:4")
+        kind = NodeKind(gpus=int(match["gpus"]), model=(match["model"] or "gpu").lower())
+        nodes += [node_of(f"n{number:05}", kind) for number in range(len(nodes), len(nodes) + int(match["nodes"]))]
+    return tuple(nodes)
+
+
+def read_node_table(lines: Iterable[str], source: str) -> tuple[Node, ...]:
+    """The nodes of a file in openb's form. Raises Invalid."""
+    return read_nodes(lines, source)
+
+
+def fleet_for(workload: Workload) -> tuple[Node, ...]:
+    """The fleet that a trace tells of. Raises Invalid where it tells none."""
+    if workload.nodes:
+        return workload.nodes
+    if not workload.processors:
+        raise Invalid("this trace does not say on what it ran; give --fleet, for example --fleet 16x8")
+    whole, rest = divmod(workload.processors, PER_NODE)
+    return read_fleet(",".join([f"{whole}x{PER_NODE}"] * (whole > 0) + [f"1x{rest}"] * (rest > 0)))
+
+
+def is_node_table(first_line: str) -> bool:
+    """Whether a heading is that of openb's nodes."""
+    names = {name.strip() for name in first_line.split(",")}
+    return set(NODE_COLUMNS) <= names and not set(POD_COLUMNS) <= names
+
+
+# --- playing -----------------------------------------------------------------------------------------------------------------
+def simulate(workload: Workload, source: str, setting: Setting, progress: Progress | None = None) -> Simulation:
+    """Plays the workload once per policy. Raises Invalid for jobs that could not be submitted in life, with the first of them."""
+    jobs, notes = _playable(workload, setting)
+    runs = tuple(_run(jobs, setting, named, progress) for named in setting.policies)
+    return Simulation(
+        trace=source,
+        jobs=len(jobs),
+        nodes=len(setting.nodes),
+        gpus=sum(len(node.facts.devices) for node in setting.nodes),
+        seed=setting.seed,
+        load=setting.load,
+        notes=(*workload.notes, *notes),
+        runs=runs,
+    )
+
+
+def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progress: Progress | None) -> Run:
+    queues = sorted({job.queue for job in jobs} | {DEFAULT_QUEUE})
+    spec = QueueSpec(order=named.order)
+    course = Course(policy=named.policy, seed=setting.seed, check=setting.check)
+    replay = Replay(setting.nodes, (Queue(id=name, spec=spec) for name in queues), jobs, course)
+    if progress is not None:
+        replay.at_rest = _Teller(progress, named.name, len(jobs)).look
+    replay.run()
+    left: dict[str, int] = {}
+    for job in replay.world.jobs.values():
+        left[str(job.state)] = left.get(str(job.state), 0) + 1
+    return Run(policy=named, metrics=metrics_of(replay.record, replay.world.gpus, left), cycles=replay.cycles)
+
+
+class _Teller:
+    """Tells of progress now and then."""
+
+    def __init__(self, progress: Progress, name: str, jobs: int) -> None:
+        self._progress = progress
+        self._name = name
+        self._jobs = jobs
+        self._instants = 0
+
+    def look(self, replay: Replay) -> None:
+        self._instants += 1
+        if self._instants % INSTANTS_PER_LOOK == 0:
+            self._progress(self._name, replay.arrived, self._jobs)
+
+
+def _playable(workload: Workload, setting: Setting) -> tuple[tuple[TraceJob, ...], list[str]]:
+    """The jobs as this version can run them, and what was changed for that."""
+    if setting.load <= 0:
+        raise Invalid(f"load {setting.load:g} cannot be; 1 plays the trace as it is, 2 twice as fast")
+    changed: dict[int, JobSpec] = {}
+    jobs: list[TraceJob] = []
+    shares = 0
+    for job in workload.jobs[: setting.jobs]:
+        spec = changed.get(id(job.spec))
+        if spec is None:
+            spec = changed[id(job.spec)] = _whole(job.spec)
+            _check(spec)
+        shares += spec is not job.spec
+        queue = job.queue if setting.own_queues else DEFAULT_QUEUE
+        submit_ms = job.submit_ms if setting.load == 1 else round(job.submit_ms / setting.load)
+        same = spec is job.spec and queue == job.queue and submit_ms == job.submit_ms
+        jobs.append(job if same else replace(job, spec=spec, queue=queue, submit_ms=submit_ms))
+    notes = [f"{shares:,} jobs asked for a share of a GPU; they get a whole one, since shares are not there yet"] if shares else []
+    if setting.load != 1:
+        notes.append(f"arrivals come {setting.load:g} times as fast; the pattern of days is compressed with them")
+    return tuple(jobs), notes
+
+
+def _whole(spec: JobSpec) -> JobSpec:
+    """A share of a GPU as the whole GPU that this version can give."""
+    if spec.gpus is None or spec.gpus.share is None:
+        return spec
+    return replace(spec, gpus=GpuAsk(count=1, model=spec.gpus.model))
+
+
+def _check(spec: JobSpec) -> None:
+    faults = check_spec(spec)
+    if faults:
+        raise Invalid(f"a job of this trace cannot be submitted: {faults[0].message}", faults)

@@ -29,6 +29,8 @@ from shoal.diagnosis.signs import Sign
 
 REPORTED_WEIGHT: Final = 0.9
 """What somebody wrote down may be mistaken or old; raw output is not."""
+HALF_READ: Final = 0.45
+"""Health is not certain where somebody said something that no parser understands."""
 LINES_SHOWN_MAX: Final = 6
 FINDINGS_MAX: Final = 12
 
@@ -88,7 +90,7 @@ def _without_findings(facts: Facts, good: tuple[Layer, ...]) -> Finding:
         return Finding(
             layer=Layer.NONE,
             cause="Nothing in the evidence is broken.",
-            confidence=round(min(0.9, 0.25 + 0.1 * len(good)), 2),
+            confidence=round(min(HALF_READ if facts.has(Sign.UNREAD) else 0.9, 0.25 + 0.1 * len(good)), 2),
             fix="Nothing to mend here; look at what the program itself says.",
             rule="healthy",
             severity=int(Severity.NOTICE),

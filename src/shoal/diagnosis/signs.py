@@ -67,6 +67,8 @@ class Sign(StrEnum):
     BENIGN = "benign"
     """words that sound worse than they are"""
     DEV_CHAR = "dev-char-symlinks"
+    UNREAD = "unread"
+    """a short piece that says something no parser understands"""
     COMPLAINT = "complaint"
     """a line about GPUs that complains and that no table knows"""
     FABRIC_NOT_READY = "fabric-not-ready"

@@ -65,11 +65,12 @@ def test_an_archive(tmp_path: Path, mode: str) -> None:
     assert diagnose(read_bundle(path).evidence).root.layer == "hardware"
 
 
-def test_a_fault_at_the_end_of_a_long_log_is_found_within_bounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["app", "nvidia-app"])
+def test_a_fault_at_the_end_of_a_long_log_is_found_within_bounds(tmp_path: Path, word: str) -> None:
     path = tmp_path / "kern.log"
     with path.open("w") as file:
-        for number in range(400_000):
-            file.write(f"Nov 01 10:00:00 host app[{number}]: request {number} served in {number % 97} ms\n")
+        for number in range(250_000):
+            file.write(f"Nov 01 10:00:00 host {word}[0000{number % 10}]: request {number} served in {number % 97} ms\n")
         file.write(XID)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.monotonic()

@@ -346,6 +346,7 @@ SLURM: Final[tuple[Message, ...]] = (
 )
 
 MONITORING: Final[tuple[Message, ...]] = (
+    seen(Sign.DCGM_FAILED, r"oomkilled|crashloopbackoff|segmentation fault|liveness probe failed", kinds=frozenset({Kind.MONITOR})),
     seen(
         Sign.DCGM_PROFILING,
         r"third-party profiling module returned",

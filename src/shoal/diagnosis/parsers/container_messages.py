@@ -57,6 +57,7 @@ TOOLKIT: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.TOOLKIT_SETUP,
+        r"(?:could not|unable to|failed to|error).{0,12}configur\w*.{0,20}(?:cri-?o|containerd|docker)",
         r"unable to (?:setup|set up) runtime",
         r"error running nvidia-toolkit",
         r"unable to (?:restart|signal|reload) (?:containerd|docker|cri-?o)",

@@ -96,7 +96,7 @@ DRIVER: Final[tuple[Message, ...]] = (
     seen(
         Sign.MODULE_NOT_LOADED,
         r"nvidia kernel module (?:is )?not loaded",
-        r"driver not loaded",
+        r"(?<!nvswitch )driver not loaded",
         r"/proc/driver/nvidia\S*.{0,30}(?:no such file|missing|absent|not found|does not exist)",
         r"(?:kernel )?module '?nvidia'? (?:is )?not loaded",
         r"nvidia (?:kernel )?(?:module|driver)s? (?:is |are )?not (?:loaded|installed|running)",
@@ -281,6 +281,7 @@ FABRIC: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.NVLS,
+        r"(?:fail\w*|error|warn)\b.{0,120}nvls",
         r"nvls.{0,80}(?:fail|error|warn)",
         r"nvlink sharp.{0,60}(?:fail|error)",
         r"multicast.{0,60}(?:cuda (?:failure|error)|fail)",

@@ -74,7 +74,8 @@ _ABOUT_GPU: Final = re.compile(r"nvidia|nvml|nvrm|cuda|\bgpus?\b|\bmig\b|\bcdi\b
 SHORT_LINES: Final = 3
 """A piece of so few lines is a statement: what it worries about is meant."""
 _WORRY: Final = re.compile(
-    r"\b(?:not|never|no|none|missing|n/a|unhealthy|stuck|slow\w*|hangs?|hung|lost|wrong|empty|zero|fails?|error)\b", re.IGNORECASE
+    r"\b(?:not|never|no|none|missing|n/a|unhealthy|stuck|slow\w*|hangs?|hung|lost|wrong|empty|zero|fails?|error|\w*killed|crash\w*|evicted|timeouts?|restart(?:s|ing))\b",
+    re.IGNORECASE,
 )
 _SAID_SHORTLY: Final = frozenset(Kind) - {Kind.SMI, Kind.SMI_HOST, Kind.SMI_CONTAINER, Kind.CAPACITY, Kind.ALLOCATABLE, Kind.RESOURCES}
 _ONLY_SAID: Final = frozenset({Kind.HOST, Kind.NODE, Kind.NOTE, Kind.HARDWARE})
@@ -85,10 +86,13 @@ def read_facts(evidence: Evidence) -> Facts:
     facts = Facts()
     for piece in evidence.pieces:
         lines = list(lines_of(piece.text))
+        before = len(facts)
         for line in lines:
             facts.extend(_line_facts(piece, line))
         for parser in (resources_in, smi_in, pci_in, rules_in):
             facts.extend(parser(piece, lines))
+        if lines and len(lines) <= SHORT_LINES and len(facts) == before:
+            facts.add(make(Sign.UNREAD, piece, lines[0], reported=True))
     return facts
 
 
@@ -138,6 +142,7 @@ def _xids(piece: Piece, line: Line) -> Iterator[Fact]:
             Sign.XID,
             piece,
             line,
+            reported=piece.kind in _ONLY_SAID,
             code=str(int(code)),
             bus=(match["bus"] or "").lower(),
             text=match["text"],

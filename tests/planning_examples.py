@@ -141,6 +141,10 @@ EXAMPLES: dict[str, Example] = {
         {"node_rate": "0.05/h", "nodes": 64, "checkpoint": "1min", "restart": "10min", "discount": "60%"},
         {"p_survive": 0.040762, "max_gang": 67},
     ),
+    "spot_trace": Example(
+        {"nodes": 4, "up": (4,) * 50 + (2,) * 25 + (4,) * 15 + (0,) * 10, "tick": "6min"},
+        {"all_up": 0.65, "none_up": 0.1, "availability": 0.775, "event_rate": 2 / 6.5, "node_rate": 6 / 31, "lost_per_event": 3},
+    ),
     "spot_deadline": Example(
         {"work": "8h", "deadline": "11h", "changeover": "6min", "available": TRACE_12H, "tick": "3min"},
         {"lower_bound": 0.333333, "greedy": 8.2 / 8 / 3, "availability": 0.833333},

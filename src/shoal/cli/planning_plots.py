@@ -21,10 +21,10 @@ RANGE = 4.0
 
 def draw_sweep(session: Session, file: Path, word: str, input: str, unit: str, points: Sequence[Point]) -> None:
     """Draws a curve that was computed."""
-    from shoal.planning.catalogue import CATALOGUE
+    from shoal.planning.catalogue import CATALOGUE, topic_named
     from shoal.render.plots import Curve, draw
 
-    draw(file, Curve(CATALOGUE[word].question, input, unit, tuple(points)), ())
+    draw(file, Curve(CATALOGUE[word].question, input, unit, tuple(points), None, topic_named(word).beside), ())
     session.note(f"drawn: {file}")
 
 
@@ -34,8 +34,13 @@ def draw_answer(session: Session, file: Path, word: str, topic: Topic, inputs: d
     from shoal.planning.inputs import fields_of, read
     from shoal.planning.plan import sweep
     from shoal.planning.quantity import unit_of
-    from shoal.render.plots import Curve, draw
+    from shoal.render.plots import Curve, draw, draw_layers
 
+    layers = next((table for table in answer.tables if table.name == "layers"), None)
+    if layers is not None and layers.rows:
+        draw_layers(file, CATALOGUE[word].question, layers)
+        session.note(f"drawn: {file}")
+        return
     field = next((field for field in fields_of(topic.inputs) if field.name == topic.vary), None)
     now = getattr(read(topic.inputs, inputs).value, topic.vary) if field is not None else None
     if field is None or not now:
@@ -46,6 +51,6 @@ def draw_answer(session: Session, file: Path, word: str, topic: Topic, inputs: d
     values = [low * (high / low) ** (step / (POINTS - 1)) if low > 0 else high * step / (POINTS - 1) for step in range(POINTS)]
     if field.kind is int:
         values = list(dict.fromkeys(float(round(value)) for value in values))
-    curve = Curve(CATALOGUE[word].question, field.name, field.ask.unit, sweep(word, inputs, field.name, values), at)
+    curve = Curve(CATALOGUE[word].question, field.name, field.ask.unit, sweep(word, inputs, field.name, values), at, topic.beside)
     draw(file, curve, answer.sensitivity)
     session.note(f"drawn: {file}")

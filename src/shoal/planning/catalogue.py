@@ -64,6 +64,7 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "spot_breakeven": Entry("spot", _SPOT, "Does this job belong on spot?"),
     "checkpoint_interval": Entry("spot", _SPOT, "How often to checkpoint?"),
     "spot_gang": Entry("spot", _SPOT, "Does this gang belong on spot, and how large may it be?"),
+    "spot_trace": Entry("availability", _SPOT, "How often are all nodes of a gang up, and what stops it?"),
     "spot_deadline": Entry("deadline", _SPOT, "Which policy meets a deadline at least cost?"),
     "reclaim": Entry("reclaim", _POOL, "How much headroom while GPUs are reclaimed?"),
     "floor_borrow": Entry("reclaim", _POOL, "What does a floor keep from being lent?"),

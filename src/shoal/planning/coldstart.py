@@ -15,7 +15,7 @@ from shoal.planning import special
 from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.quantity import HOUR_S, MONTH_S
-from shoal.planning.topic import Topic, nothing_refused
+from shoal.planning.topic import Topic
 
 LAZY_READ_FRACTION: Final = 0.064
 """Share of an image's bytes that a start reads (Slacker, FAST 2016)."""
@@ -82,17 +82,21 @@ def cold_start(x: ColdStart) -> Answer:
     image, weights = links[1].seconds, links[4].seconds
     total = chain_seconds(links, x.overlap)
     parts = "schedule + image_link + container_create + imports + weights_link + copy_link + engine_init + warmup + probe_period / 2"
-    beside = " - min(weights_link, image_link + container_create + imports)" if x.overlap else ""
+    hidden = " - min(weights_link, image_link + container_create + imports)" if x.overlap else ""
     work.put("image_link", image, "s", "image_compressed * image_read / connection_bandwidth", "fetching the image")
     work.put("weights_link", weights, "s", "weights / weights_bandwidth", "fetching the weights")
     work.put("copy_link", links[5].seconds, "s", "weights / host_to_device", "copying them to the GPU")
-    work.put("total", total, "s", parts + beside, "until the first answer")
+    work.put("total", total, "s", parts + hidden, "until the first answer")
     work.put("image_share", image / total if total else 0.0, "1", "image_link / total")
-    savings = [(link.name, link.seconds, total - chain_seconds(_without(links, link.name), x.overlap)) for link in links]
+    savings = [(link.name, link.seconds, max(0.0, total - chain_seconds(_without(links, link.name), x.overlap))) for link in links]
     work.table("links", ("link", "length [s]", "saved if deleted [s]"), savings)
     work.table("variants", ("variant", "total [s]"), variants(x))
     largest = max(savings, key=lambda row: row[2])[0]
     work.put("speed_up_for_one_second", total / 1.0, "1", "total", "every link so many times faster gives one second")
+    if x.overlap:
+        beside = sum(link.seconds for link in links if link.name in _BESIDE_WEIGHTS)
+        path, other = ("weights", "image and imports") if weights > beside else ("image and imports", "weights")
+        work.note(f"critical: {path}, {max(weights, beside):.1f} s; {other} hide behind with {min(weights, beside):.1f} s")
     work.note("lazy reading moves part of the image's time behind the start: time the first token, not the state Running", x.image_read < 1)
     return work.done(
         "sum of serial links" + ("; weights beside image, container and imports" if x.overlap else ""),
@@ -226,5 +230,5 @@ def keep_alive(x: KeepAlive) -> Answer:
 
 
 COLD_START: Final = Topic(ColdStart, cold_start, "image_compressed", validate_cold_start)
-WARM_POOL: Final = Topic(WarmPool, warm_pool, "start_rate", validate_warm_pool)
-KEEP_ALIVE: Final = Topic(KeepAlive, keep_alive, "keep_alive", nothing_refused)
+WARM_POOL: Final = Topic(WarmPool, warm_pool, "start_rate", validate_warm_pool, ("pool_backorder", "offered"))
+KEEP_ALIVE: Final = Topic(KeepAlive, keep_alive, "keep_alive")

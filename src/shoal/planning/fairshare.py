@@ -120,7 +120,7 @@ def fair_share(x: FairShare) -> Answer:
     work.find("unused", max(0.0, x.capacity - math.fsum(shares)), "GPU", "no queue wants it")
     whole = whole_shares(shares)
     rows = [(at, c.demand, c.quota, c.weight, min(c.quota, c.demand), shares[at], whole[at]) for at, c in enumerate(claims)]
-    work.table("queues", ("queue", "demand [GPU]", "quota [GPU]", "weight", "from quota [GPU]", "share [GPU]", "whole GPUs"), rows)
+    work.table("queues", ("queue", "demand [GPU]", "quota [GPU]", "weight", "base [GPU]", "share [GPU]", "whole"), rows)
     named = [(s.level, ", ".join(f"queue {at}" for at in s.frozen) or "the water ends", s.poured) for s in steps]
     work.table("levels", ("level [GPU/weight]", "satisfied", "poured [GPU]"), named)
     return work.done(

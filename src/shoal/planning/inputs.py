@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
     @property
     def optional(self) -> bool:
-        return not self.required and self.default is None
+        return not self.required and self.default in (None, ())
 
 
 class Reading(NamedTuple):
@@ -102,7 +102,7 @@ def read(record: type[msgspec.Struct], given: Mapping[str, Any]) -> Reading:
     left = tuple(
         Assumed(field.name, _in_unit(field, field.default), _unit(field))
         for field in fields.values()
-        if field.name not in given and not field.required and field.default is not None
+        if field.name not in given and not field.required and not field.optional
     )
     value = None if refusals else record(**values)
     return Reading(value, tuple(refusals), tuple(notes), left)

@@ -222,7 +222,7 @@ def expert_parallel(x: ExpertParallel) -> Answer:
     )
 
 
-TENSOR_PARALLEL: Final = Topic(TensorParallel, tensor_parallel, "nvlink_bus", validate_tensor_parallel)
+TENSOR_PARALLEL: Final = Topic(TensorParallel, tensor_parallel, "nvlink_bus", validate_tensor_parallel, ("step_one_nic", "step_rails"))
 TENSOR_PARALLEL_DECODE: Final = Topic(TensorParallelDecode, tensor_parallel_decode, "batch", lambda x: plausible_params(x.params))
 PARALLELISM_TRAFFIC: Final = Topic(ParallelismTraffic, parallelism_traffic, "micro_batches", validate_traffic)
 EXPERT_PARALLEL: Final = Topic(ExpertParallel, expert_parallel, "ep", nothing_refused)

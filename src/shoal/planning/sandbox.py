@@ -182,6 +182,6 @@ def validate_overcommit(x: SandboxOvercommit) -> tuple[Refusal, ...]:
     return unless(count >= 30, "too_few", f"{count} sessions per host: a normal sum needs 30; plan by limits", "mean_memory")
 
 
-SANDBOX: Final = Topic(Sandbox, sandbox, "sessions", validate_sandbox)
+SANDBOX: Final = Topic(Sandbox, sandbox, "sessions", validate_sandbox, ("hosts_memory", "hosts_cpu"))
 SANDBOX_TIERS: Final = Topic(SandboxTiers, sandbox_tiers, "sessions", validate_sandbox_tiers)
 SANDBOX_OVERCOMMIT: Final = Topic(SandboxOvercommit, sandbox_overcommit, "sd_memory", validate_overcommit)

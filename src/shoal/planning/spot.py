@@ -304,6 +304,6 @@ def validate_spot_gang(x: SpotGang) -> tuple[Refusal, ...]:
     )
 
 
-SPOT_BREAKEVEN: Final = Topic(SpotBreakeven, spot_breakeven, "rate", validate_spot)
+SPOT_BREAKEVEN: Final = Topic(SpotBreakeven, spot_breakeven, "rate", validate_spot, ("factor_exact", "factor_first_order", "factor_limit"))
 CHECKPOINT_INTERVAL: Final = Topic(CheckpointInterval, checkpoint_interval, "mtbf", validate_checkpoint)
-SPOT_GANG: Final = Topic(SpotGang, spot_gang, "nodes", validate_spot_gang)
+SPOT_GANG: Final = Topic(SpotGang, spot_gang, "nodes", validate_spot_gang, ("factor", "p_survive"))

@@ -18,10 +18,11 @@ def nothing_refused(_: Any) -> tuple[Refusal, ...]:
 class Topic(NamedTuple):
     """
     `inputs` is the record with units; `answer` computes for every input that its bounds allow once `validate` refuses nothing. `vary` is
-    the input that a plot runs over.
+    the input that a plot runs over, `beside` the results that belong next to the headline there; by default those of its unit.
     """
 
     inputs: type[msgspec.Struct]
     answer: Callable[[Any], Answer]
     vary: str
     validate: Callable[[Any], tuple[Refusal, ...]] = nothing_refused
+    beside: tuple[str, ...] = ()

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.base.errors import Invalid, Refused
-from shoal.planning.answer import Answer, Movement
+from shoal.planning.answer import Answer, Movement, Table
 from shoal.planning.plan import Point
 
 LINES_MAX = 4
 BARS_MAX = 6
+LAYERS_MAX = 40
 _COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31", "#7a5aa6")
 FORMATS = (".png", ".svg", ".html")
 
@@ -29,15 +30,45 @@ class Curve(NamedTuple):
     unit: str
     points: tuple[Point, ...]
     at: float | None = None
+    beside: tuple[str, ...] = ()
 
 
 def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
     """Writes the picture. Raises Invalid for another kind of file, or where nothing could be drawn; Refused without matplotlib."""
-    if file.suffix.lower() not in FORMATS:
-        raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
+    _check(file)
     if not any(isinstance(point.answer, Answer) for point in curve.points):
         raise Invalid("--plot: every point of the curve is refused, there is nothing to draw")
-    figure = _figure(curve, [moved for moved in movements if None not in (moved.low, moved.high) and moved.low != moved.high][:BARS_MAX])
+    _save(
+        file,
+        curve.question,
+        _figure(curve, [moved for moved in movements if None not in (moved.low, moved.high) and moved.low != moved.high][:BARS_MAX]),
+    )
+
+
+def _check(file: Path) -> None:
+    if file.suffix.lower() not in FORMATS:
+        raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
+
+
+def draw_layers(file: Path, question: str, layers: Table) -> None:
+    """Writes a Gantt chart of an image pull: each layer's download and unpacking. Raises as `draw`."""
+    _check(file)
+    figure = _matplotlib()(figsize=(8.0, 1.6 + 0.34 * min(LAYERS_MAX, len(layers.rows))), layout="constrained")
+    axis = figure.subplots()
+    rows = layers.rows[:LAYERS_MAX]
+    for at, (_, _, start, fetched, unpack, ready) in enumerate(rows):
+        for begin, end, colour, name in ((start, fetched, _COLOURS[0], "download"), (unpack, ready, _COLOURS[1], "unpack")):
+            axis.barh(at, float(end) - float(begin), left=float(begin), height=0.7, color=colour, label=name if at == 0 else None)
+    axis.set_yticks(range(len(rows)), [f"layer {row[0]}: {float(row[1]):.3g} GB" for row in rows], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("time [s]")
+    axis.grid(visible=True, axis="x", alpha=0.25)
+    axis.legend(fontsize=8, frameon=False)
+    figure.suptitle(question, fontsize=11)
+    _save(file, question, figure)
+
+
+def _save(file: Path, question: str, figure: Any) -> None:
     if file.suffix.lower() != ".html":
         figure.savefig(file, dpi=130)
         return
@@ -45,7 +76,7 @@ def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
     figure.savefig(buffer, format="svg")
     picture = buffer.getvalue()
     picture = picture[picture.index("<svg") :]
-    file.write_text(f'<!doctype html>\n<meta charset="utf-8">\n<title>{curve.question}</title>\n{picture}', encoding="utf-8")
+    file.write_text(f'<!doctype html>\n<meta charset="utf-8">\n<title>{question}</title>\n{picture}', encoding="utf-8")
 
 
 def _matplotlib() -> Any:
@@ -74,8 +105,12 @@ def _label(name: str, unit: str) -> str:
 def _draw_lines(axis: Any, curve: Curve) -> None:
     answers = [point.answer for point in curve.points if isinstance(point.answer, Answer)]
     head = answers[0].headline
-    same = [number.name for number in answers[0].numbers if number.unit == head.unit and not isinstance(number.value, str | tuple | bool)]
-    names = [head.name, *(name for name in same if name != head.name)][:LINES_MAX]
+    by_unit = (
+        []
+        if head.unit == "1"
+        else [number.name for number in answers[0].numbers if number.unit == head.unit and not isinstance(number.value, str | tuple | bool)]
+    )
+    names = [head.name, *(name for name in curve.beside or by_unit if name != head.name)][:LINES_MAX]
     for name, colour in zip(names, _COLOURS, strict=False):
         heights = [_height(point, name) for point in curve.points]
         wide = 2.2 if name == head.name else 1.2
@@ -86,7 +121,7 @@ def _draw_lines(axis: Any, curve: Curve) -> None:
     if min(values) > 0 and max(values) / min(values) >= 10:
         _logarithmic(axis)
     axis.set_xlabel(_label(curve.input, curve.unit))
-    axis.set_ylabel(_label(head.name if len(names) == 1 else "", head.unit).strip() or "share or count")
+    axis.set_ylabel(_label(head.name if len(names) == 1 else "", head.unit).strip() or "share or number")
     axis.grid(visible=True, alpha=0.25)
     axis.legend(fontsize=8, frameon=False)
 
@@ -97,7 +132,7 @@ def _logarithmic(axis: Any) -> None:
 
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -117,6 +152,7 @@ def _draw_bars(axis: Any, curve: Curve, movements: list[Movement]) -> None:
         low, high = moved.low or 0.0, moved.high or 0.0
         axis.barh(at, high - low, left=low, color=_COLOURS[0] if high >= low else _COLOURS[1], height=0.6)
     axis.set_yticks(range(len(movements)), [moved.input.replace("_", " ") for moved in reversed(movements)], fontsize=8)
+    axis.use_sticky_edges = False
     axis.set_xlabel(_label(head.name, head.unit))
     axis.set_title("each input a tenth lower .. higher", fontsize=9)
     axis.grid(visible=True, axis="x", alpha=0.25)

@@ -90,3 +90,13 @@ def test_whole_numbers_move_by_at_least_one() -> None:
     by = {one.input: one for one in answer_of("ray_placement_group").sensitivity}
     assert (by["ready"].low_input, by["ready"].high_input) == (2, 4)
     assert by["ready"].low == pytest.approx(8 / 3)
+
+
+def test_overlap_says_which_path_is_critical_and_what_deleting_a_hidden_link_saves() -> None:
+    answer = plan("cold_start", {**EXAMPLES["cold_start"].inputs, "overlap": "yes", "weights_bandwidth": "40 MB/s"})
+    assert isinstance(answer, Answer)
+    assert answer.value("total") == pytest.approx(367.56 - 70 + 350 - 254)
+    assert any("critical: weights, 350.0 s; image and imports hide behind with 254.0 s" in note for note in answer.notes)
+    saved = {row[0]: row[2] for row in answer.tables[0].rows}
+    assert saved["image"] == pytest.approx(0, abs=1e-9)
+    assert saved["weights"] == pytest.approx(350 - 254)

@@ -48,7 +48,7 @@ class Screen:
 
     def ask(self, line: str) -> Any:
         """What a command says as records, without showing it: to look closer than a reader would."""
-        command = [SHOAL, *shlex.split(line), "--json"]
+        command = [str(SHOAL), *shlex.split(line), "--json"]
         return json.loads(
             subprocess.run(command, env=self._environment, capture_output=True, check=True, timeout=COMMAND_SECONDS_MAX).stdout
         )

@@ -1,7 +1,8 @@
 """
 Every scenario file comes out as it says, in every interleaving, with all invariants looked at after every write.
 
-A file with `waits_for` tells what Shoal should do and does not do yet: it must fail, so that the mark goes with the work that makes it true.
+A file with `waits_for` tells what Shoal should do and does not do yet: it must fail, so that the mark goes with the work that makes
+it true.
 """
 
 from __future__ import annotations

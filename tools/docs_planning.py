@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from docs_source import cell
 
+from shoal.planning.arrivals import FROM_TRACE
 from shoal.planning.catalogue import CATALOGUE, topic_named
 from shoal.planning.inputs import Field, default_words, fields_of
 from shoal.planning.usage import FROM_USAGE
@@ -36,6 +37,7 @@ def _topic(word: str, question: str) -> str:
     fields = fields_of(topic_named(word).inputs)
     rows = "\n".join(_row(field) for field in fields)
     usage = "`--from-usage` measures some of these on a record of use.\n\n" if word in FROM_USAGE else ""
+    usage += "`--from-trace` measures some of these on a trace of arrivals.\n\n" if word in FROM_TRACE else ""
     tables = "".join(_columns(field) for field in fields if _is_table(field))
     return f"### `{word}`\n\n{question}\n\n{usage}| Input | Unit | What it is |\n|---|---|---|\n{rows}\n{tables}"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.planning.topic import Topic
     from shoal.render.look import Look
 
-_OWN = ("file", "settings", "from_usage", "as_json", "explain", "sweep", "compare", "plot")
+_OWN = ("file", "settings", "from_usage", "from_trace", "as_json", "explain", "sweep", "compare", "plot")
 
 
 class Topics(click.Group):
@@ -132,7 +132,6 @@ def topic_command(word: str) -> click.Command:
     """The command of one question, its flags from the record of inputs."""
     from shoal.planning.catalogue import CATALOGUE, topic_named
     from shoal.planning.inputs import fields_of, sample
-    from shoal.planning.usage import FROM_USAGE
 
     topic = topic_named(word)
     fields = fields_of(topic.inputs)
@@ -143,7 +142,7 @@ def topic_command(word: str) -> click.Command:
             ["--file", "-f", "file"], type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Inputs as YAML or JSON."
         ),
         click.Option(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help="An input, as its flag would give it."),
-        *([_from_usage()] if word in FROM_USAGE else []),
+        *_from_life(word),
         click.Option(["--explain"], is_flag=True, help="Show the derivation with numbers filled in."),
         click.Option(["--sweep"], metavar="NAME=LOW..HIGH", help="A curve along one input, for example nodes=1..128:8."),
         click.Option(["--compare"], multiple=True, metavar="'NAME: INPUT=VALUE; ...'", help="A variant beside the given inputs."),
@@ -159,9 +158,17 @@ def topic_command(word: str) -> click.Command:
     )
 
 
-def _from_usage() -> click.Option:
-    words = "Measure inputs on a CSV of use: time, then GPUs by team or kind."
-    return click.Option(["--from-usage"], type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv", help=words)
+def _from_life(word: str) -> list[click.Parameter]:
+    """Flags that measure inputs, for the questions that have such."""
+    from shoal.planning.arrivals import FROM_TRACE
+    from shoal.planning.usage import FROM_USAGE
+
+    path = click.Path(exists=True, dir_okay=False, path_type=Path)
+    usage = click.Option(
+        ["--from-usage"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of use: time, then GPUs by team or kind."
+    )
+    trace = click.Option(["--from-trace"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of arrivals: a time per row.")
+    return [*([usage] if word in FROM_USAGE else []), *([trace] if word in FROM_TRACE else [])]
 
 
 def _option(field: Field) -> click.Option:
@@ -183,6 +190,8 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
     inputs = gather(topic, given, own["file"], own["settings"])
     if own["from_usage"] is not None:
         inputs = _measured(session, word, own["from_usage"]) | inputs
+    if own["from_trace"] is not None:
+        inputs = _measured_arrivals(session, word, own["from_trace"], inputs) | inputs
     if own["compare"]:
         _compare(session, word, topic, inputs, own)
     elif own["sweep"] is not None:
@@ -194,17 +203,36 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
 def _measured(session: Session, word: str, file: Path) -> dict[str, Any]:
     """Inputs from a record of use; says what was measured, since it stands for what nobody typed."""
     from shoal.cli.planning_inputs import usage_from
-    from shoal.planning.quantity import figure
     from shoal.planning.usage import inputs_from
 
     usage = usage_from(file)
     found = inputs_from(word, usage)
-    one = {name: value for name, value in found.items() if not isinstance(value, dict) or not isinstance(value["value"], list)}
-    words = [
-        f"{name} {figure(value['value'])} {value['unit']}" if isinstance(value, dict) else f"{name} {figure(value)}"
-        for name, value in one.items()
-    ]
-    session.note(f"measured on {len(usage.series[0])} rows, {usage.seconds / 86_400:.1f} days: {', '.join(words)}")
+    session.note(f"measured on {len(usage.series[0])} rows, {usage.seconds / 86_400:.1f} days: {_measured_words(found)}")
+    return found
+
+
+def _measured_words(found: dict[str, Any]) -> str:
+    """Measured numbers in one line; lists are left out."""
+    from shoal.planning.quantity import figure
+
+    pairs = [(name, value["value"], f" {value['unit']}") if isinstance(value, dict) else (name, value, "") for name, value in found.items()]
+    return ", ".join(f"{name} {figure(value)}{unit}" for name, value, unit in pairs if not isinstance(value, list))
+
+
+def _measured_arrivals(session: Session, word: str, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs from a trace of arrivals. Bursts matter over the time of a refill, where the question has one and it can be read."""
+    from shoal.cli.planning_inputs import arrivals_from
+    from shoal.planning.arrivals import inputs_from_arrivals
+    from shoal.planning.quantity import BadQuantity, parse_amount
+
+    refill = inputs.get("refill_time")
+    try:
+        window = parse_amount(refill, "s")[0] if isinstance(refill, str) else None
+    except BadQuantity:
+        window = None  # The reader of inputs says what is wrong with it.
+    times = arrivals_from(file)
+    found = inputs_from_arrivals(word, times, window, str(file))
+    session.note(f"measured on {len(times)} arrivals: {_measured_words(found)}")
     return found
 
 

@@ -131,6 +131,17 @@ def usage_from(file: Path) -> Usage:
     return usage_of(times, tuple(rows[0][1:]), tuple(series), str(file))
 
 
+def arrivals_from(file: Path) -> list[float]:
+    """Arrival times in seconds, from the first column of a CSV: `time [UNIT]`, or ISO 8601."""
+    import csv
+
+    rows = [row for row in csv.reader(yaml.decode_text(_bytes(file), str(file)).splitlines()) if row]
+    if not rows:
+        raise Invalid(f"{file}: a header and a row per arrival are due, time first")
+    unit = rows[0][0].partition("[")[2].rstrip("] ")
+    return [_time(row[0], unit, f"{file}: row {at}") for at, row in enumerate(rows[1:], 2)]
+
+
 def _time(text: str, unit: str, place: str) -> float:
     """Seconds, from any start."""
     from datetime import datetime

@@ -90,7 +90,7 @@ def _without_findings(facts: Facts, good: tuple[Layer, ...]) -> Finding:
         return Finding(
             layer=Layer.NONE,
             cause="Nothing in the evidence is broken.",
-            confidence=round(min(HALF_READ if facts.has(Sign.UNREAD) else 0.9, 0.25 + 0.1 * len(good)), 2),
+            confidence=round(min(HALF_READ if facts.has(Sign.UNREAD) else 0.9, 0.25 + 0.15 * _views(facts)), 2),
             fix="Nothing to mend here; look at what the program itself says.",
             rule="healthy",
             severity=int(Severity.NOTICE),
@@ -104,6 +104,18 @@ def _without_findings(facts: Facts, good: tuple[Layer, ...]) -> Finding:
         rule="unknown",
         severity=int(Severity.DEGRADED),
         evidence=tuple(fact.place for fact in (about_gpus or complaints)[:LINES_SHOWN_MAX]),
+    )
+
+
+def _views(facts: Facts) -> int:
+    """From how many sides the evidence shows health: the host, a container, the node's resources, the operands."""
+    return sum(
+        (
+            facts.has(Sign.HOST_GOOD),
+            facts.has(Sign.SMI_GOOD, Side.CONTAINER),
+            facts.has(Sign.RESOURCE_ENOUGH),
+            facts.has(Sign.POD, state="ok"),
+        )
     )
 
 

@@ -182,6 +182,7 @@ DRIVER: Final[tuple[Message, ...]] = (
     ),
     seen(
         Sign.GSP_FAILED,
+        r"rminitadapter failed! \(0x62:",
         r"cannot initialize gsp firmware",
         r"gsp_\w+\.bin.{0,60}(?:fail|error)",
         r"failed to (?:load|find|fetch).{0,40}gsp",

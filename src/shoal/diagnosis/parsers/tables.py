@@ -153,6 +153,8 @@ def pods_in(piece: Piece, line: Line) -> Iterator[Fact]:
             continue
         for operand in dict.fromkeys(waiting):
             yield make(Sign.POD, piece, line, operand=operand, state=_STATES[int(group[1:])][0])
+            if operand == "driver" and match[0].lower().startswith("init:"):  # its only init container
+                yield make(Sign.INIT, piece, line, name="k8s-driver-manager")
         waiting = []
 
 

@@ -111,6 +111,18 @@ UPGRADE: Final[tuple[Rule, ...]] = (
         beats=("driver-busy", "driver-container"),
     ),
     Rule(
+        "manager-driver-busy",
+        Layer.DRIVER_UPGRADE,
+        Tier.ROOT,
+        0.66,
+        ((on(Sign.INIT, name="k8s-driver-manager"),), (Sign.DRIVER_BUSY, Sign.EVICTION_BLOCKED)),
+        "The new driver pod waits in k8s-driver-manager because the old driver is still in use and its users are not evicted.",
+        "Allow pod deletion or drain in the upgrade policy; else drain the node, or reboot it.",
+        "holders",
+        (_NODE, "kubectl logs -n gpu-operator DRIVER-POD -c k8s-driver-manager"),
+        beats=("driver-busy", "driver-container"),
+    ),
+    Rule(
         "upgrade",
         Layer.DRIVER_UPGRADE,
         Tier.ROOT,
@@ -141,7 +153,7 @@ UPGRADE: Final[tuple[Rule, ...]] = (
         "driver-manager",
         Layer.DRIVER_UPGRADE,
         Tier.LEAD,
-        0.66,
+        0.5,
         (
             (
                 on(Sign.INIT, name="k8s-driver-manager"),

@@ -138,7 +138,7 @@ RUNTIME: Final[tuple[Rule, ...]] = (
         Layer.CONTAINER_RUNTIME,
         Tier.LEAD,
         0.62,
-        ((Sign.SMI_NOT_FOUND, Sign.LIBCUDA_MISSING),),
+        ((on(Sign.SMI_NOT_FOUND, CONTAINER, CLUSTER, UNSAID), Sign.LIBCUDA_MISSING),),
         "The container has neither nvidia-smi nor libcuda: it was started without the nvidia runtime or without a GPU.",
         "Request a GPU; set runtimeClassName; look at NVIDIA_VISIBLE_DEVICES.",
         "runtime-config",

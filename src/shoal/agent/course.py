@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from shoal.agent.devices import DeviceTable
 from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
@@ -26,7 +24,7 @@ from shoal.agent.use import Meter
 from shoal.base import limits
 from shoal.base.clock import Clock
 from shoal.base.rng import Rng
-from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.command import Commit, Member, Prepare, Stop
 from shoal.model.event import (
     AllocationPrepared,
     AllocationReleased,
@@ -139,7 +137,7 @@ class Course:
     def commit_alone(self, hold: Hold) -> None:
         """A gang of one node needs nobody's consent."""
         order = hold.order
-        members = tuple(replace(member, address=self.address) for member in order.members)
+        members = (Member(node=order.claim.node, tasks=len(order.claim.tasks), address=self.address),)
         ids = {"allocation": hold.id, "job": order.job, "attempt": order.attempt}
         self.commit(Commit(**ids, master_address=self.address, master_port=hold.port_number, members=members))  # type: ignore[arg-type]
 

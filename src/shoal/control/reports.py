@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Forbidden, Invalid, InvariantViolated, NotFound, TooLarge
 from shoal.base.units import parse_whole
@@ -28,9 +30,10 @@ from shoal.control.tokens import new_token, revoke_tokens_of
 from shoal.lifecycle import node as lifecycle
 from shoal.lifecycle.job import advance_all
 from shoal.lifecycle.names import name_faults
-from shoal.lifecycle.orders import is_wanted
+from shoal.lifecycle.orders import is_wanted, with_members
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
+from shoal.model.command import CommandRow, Commit
 from shoal.model.event import AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
 from shoal.model.node import Node, NodeState
 from shoal.model.snapshot import Picture
@@ -123,13 +126,22 @@ def poll_commands(plane: Plane, caller: Caller, after: int) -> Commands:
     """
     What the node has to do beyond `after`, at once; what lies up to `after` is confirmed. `api` waits by `plane.agents.on_mail`.
 
-    What an allocation that was given back or fenced meanwhile should have done is not handed out (`lifecycle.orders`).
+    What an allocation that was given back or fenced meanwhile should have done is not handed out, and a Commit gets the members of its
+    gang here (`lifecycle.orders`).
     """
     node_id = _speaker(caller)
     plane.world.catch_up()
     if plane.agents.confirm(node_id, after):
         plane.store.confirm_commands(node_id, after)
-    return plane.agents.take(node_id, after, lambda row: is_wanted(row.body, plane.world.allocations.get(row.body.allocation)))
+    taken = plane.agents.take(node_id, after, lambda row: is_wanted(row.body, plane.world.allocations.get(row.body.allocation)))
+    return replace(taken, rows=tuple(_as_handed_out(plane, row) for row in taken.rows))
+
+
+def _as_handed_out(plane: Plane, row: CommandRow) -> CommandRow:
+    if not isinstance(row.body, Commit):
+        return row
+    picture = plane.world.picture(row.body.job) or plane.store.picture(row.body.job)
+    return row if picture is None else replace(row, body=with_members(row.body, picture))
 
 
 # --- uploads --------------------------------------------------------------------------------------------------------------

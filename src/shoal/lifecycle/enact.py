@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from shoal.base.errors import Conflict, InvariantViolated
-from shoal.lifecycle.gang import member_of
 from shoal.lifecycle.job import advance_job
 from shoal.lifecycle.layout import chosen, layout, ranked, task_places
 from shoal.lifecycle.states import JOB, OfJob
 from shoal.lifecycle.turn import job_row
 from shoal.model.attempt import Allocation, Attempt
 from shoal.model.change import ChangeSet
-from shoal.model.command import CommandRow, Member, Prepare
+from shoal.model.command import CommandRow, Prepare
 from shoal.model.event import JobEvicted, JobPlaced
 from shoal.model.job import Job
 from shoal.model.node import Node
@@ -36,8 +35,8 @@ def enact_place(
     """
     The ChangeSet that starts a gang where the plan put it: job STARTING with the next attempt, claims, a Prepare to each node.
 
-    `unix_user` is the one that the owner is mapped to; the job's own `user` wins. One Prepare carries all members: the whole set is
-    quadratic in the gang's nodes, 1,000 of them are about 100 MB of JSON at 100 bytes each.
+    `unix_user` is the one that the owner is mapped to; the job's own `user` wins. The set's size is linear in the gang's nodes: each
+    gets its own part and the spec, 2 kB for a node of 8 tasks.
     Raises: Conflict if the job is not QUEUED any more or a node is gone.
     """
     state = JOB.asked(OfJob.PLACE, job.state, job.address)
@@ -100,7 +99,6 @@ def _claims(place: Place, job: Job, nodes: Mapping[str, Node], number: int, now_
 
 
 def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None) -> tuple[CommandRow, ...]:
-    members: tuple[Member, ...] = tuple(member_of(claim) for claim in claims)
     world_size = sum(len(claim.tasks) for claim in claims)
     spec = ranked(job.spec)
     rows = []
@@ -114,7 +112,6 @@ def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None) -
             address=job.address,
             owner=job.owner,
             unix_user=unix_user,
-            members=members,
             world_size=world_size,
             array_index=job.array.index if job.array else None,
             array_count=job.array.count if job.array else None,

@@ -11,7 +11,7 @@ from shoal.lifecycle.ending import conclude, end_of_task, is_earlier, lose_membe
 from shoal.lifecycle.states import OfAllocation, OfJob
 from shoal.lifecycle.turn import Turn, exited_zero, has_started, summed
 from shoal.model.attempt import HOLDING, Allocation, AllocationState
-from shoal.model.command import Commit, Member
+from shoal.model.command import Commit
 from shoal.model.event import (
     AllocationFenced,
     AllocationLost,
@@ -46,25 +46,12 @@ def _commit_when_ready(turn: Turn) -> None:
     if not all(member.state in ready for member in turn.members.values()):
         return
     turn.set_attempt(committed_ms=turn.now_ms)
-    members = tuple(member_of(member) for member in turn.members.values())
-    if len(members) == 1:
+    if len(turn.members) == 1:
         return
     master = next(iter(turn.members.values()))
     for member in tuple(turn.members.values()):
         ids = {"allocation": member.id, "job": member.job, "attempt": member.attempt}
-        turn.command(member, Commit(**ids, master_address=master.address, master_port=master.port, members=members))  # type: ignore[arg-type]
-
-
-def member_of(allocation: Allocation) -> Member:
-    """An allocation as its peers need to know it."""
-    return Member(
-        node=allocation.node,
-        node_rank=allocation.node_rank,
-        group=allocation.group,
-        tasks=len(allocation.tasks),
-        gpus=len(allocation.devices),
-        address=allocation.address,
-    )
+        turn.command(member, Commit(**ids, master_address=master.address, master_port=master.port))  # type: ignore[arg-type]
 
 
 def prepare_failed(turn: Turn, event: PrepareFailed, member: Allocation) -> None:

@@ -1,5 +1,5 @@
 """
-Which commands may still be handed to a node. `control` asks it at each poll, before a command leaves the outbox.
+Which commands may still be handed to a node, and in which form. `control` asks at each poll, before a command leaves the outbox.
 
 The hole it closes: a node falls silent with a Prepare in its mailbox; its allocation is fenced by time and the next attempt runs
 elsewhere; the node comes back, polls, and would start the old attempt beside the new one. The attempt's number does not help there,
@@ -12,8 +12,11 @@ since that node has never heard of the newer one. Two rules close it together:
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from shoal.model.attempt import HOLDING, Allocation
-from shoal.model.command import Command, Stop
+from shoal.model.command import Command, Commit, Member, Stop
+from shoal.model.snapshot import Picture
 
 
 def is_wanted(command: Command, allocation: Allocation | None) -> bool:
@@ -23,3 +26,14 @@ def is_wanted(command: Command, allocation: Allocation | None) -> bool:
     A Stop always is: at worst it stops what should not run. One that is not wanted is confirmed without being handed out.
     """
     return isinstance(command, Stop) or (allocation is not None and allocation.state in HOLDING)
+
+
+def with_members(commit: Commit, picture: Picture) -> Commit:
+    """
+    The Commit as its node gets it: with every member of its attempt, which is the one that `picture` has.
+
+    The outbox holds it without them, since each of n nodes would have n of them written. Handed out twice it is the same: an attempt's
+    members never change, and their addresses not once they are prepared.
+    """
+    members = sorted((a for a in picture.allocations if a.attempt == commit.attempt), key=lambda a: a.node_rank)
+    return replace(commit, members=tuple(Member(node=a.node, tasks=len(a.tasks), address=a.address) for a in members))

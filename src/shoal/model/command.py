@@ -2,6 +2,9 @@
 What a backend is told to make true: a closed union, written with the change that caused it (outbox) and delivered at least once.
 
 Each names the allocation and the attempt; doing it twice equals doing it once. An agent drops a command of a lower attempt.
+
+No command is stored with the whole gang in it: 1,000 nodes with 8 GPUs and 8 tasks each write 2.3 MB of them (measured; with the list of
+members in each Prepare and Commit it was 162 MB). The members are read from the live picture when a Commit is handed out.
 """
 
 from __future__ import annotations
@@ -16,12 +19,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node of the gang as its peers need to know it."""
 
     node: str
-    node_rank: int
-    group: str
     tasks: int
-    gpus: int
-    address: str = ""
-    """Known from Commit on."""
+    address: str
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
@@ -39,8 +38,8 @@ class Prepare(_Command, frozen=True, kw_only=True, tag="prepare"):
     """The job's address (`12`, `12_3`)."""
     owner: str
     unix_user: str | None
-    members: tuple[Member, ...]
     world_size: int
+    """Tasks of the whole gang."""
     array_index: int | None = None
     array_count: int | None = None
     restarts: int = 0
@@ -49,11 +48,11 @@ class Prepare(_Command, frozen=True, kw_only=True, tag="prepare"):
 
 
 class Commit(_Command, frozen=True, kw_only=True, tag="commit"):
-    """All members are prepared: start. `members` now carry addresses."""
+    """All members are prepared: start. `members`, in node-rank order, are there from the hand-out on (`lifecycle.orders`)."""
 
     master_address: str
     master_port: int
-    members: tuple[Member, ...]
+    members: tuple[Member, ...] = ()
 
 
 class Stop(_Command, frozen=True, kw_only=True, tag="stop"):

@@ -76,6 +76,7 @@ class Machine:
         if work is None:
             return
         if isinstance(command, Commit):
+            self._meet(work, command)
             if work.phase == "prepared":
                 self._start(work, now_ms)
         else:
@@ -90,6 +91,13 @@ class Machine:
                 self.violations.append(f"{self.name}: device {device} given to {order.allocation} while {taken[device]} has it")
         work = self.works[order.allocation] = Work(order, ready_ms=now_ms)
         work.ready_ms = now_ms + int(work.label("prepare_ms", "0"))
+
+    def _meet(self, work: Work, commit: Commit) -> None:
+        """Notes a gang that is not told whole, with every member's address, in the order of ranks."""
+        told, order = commit.members, work.order
+        whole = sum(member.tasks for member in told) == order.world_size and all(member.address for member in told)
+        if not whole or told[order.claim.node_rank].node != self.name:
+            self.violations.append(f"{self.name}: {order.allocation} is to start in a gang of {told}")
 
     def _stop(self, work: Work, stop: Stop, now_ms: int) -> None:
         if work.phase in ("preparing", "prepared"):

@@ -40,19 +40,16 @@ def prepare(spec: JobSpec | None = None, *, nodes: int = 1, node_rank: int = 0, 
         address=fields.pop("address", "12"),
         owner="user/anna",
         unix_user=fields.pop("unix_user", None),
-        members=members(nodes, tasks, gpus),
         world_size=nodes * tasks,
         commit_at_once=nodes == 1,
         **fields,
     )
 
 
-def members(nodes: int, tasks: int, gpus: int = 0) -> tuple[Member, ...]:
-    return tuple(
-        Member(node=f"gpu{i + 1:02d}", node_rank=i, group="", tasks=tasks, gpus=gpus, address=f"10.0.0.{i + 1}") for i in range(nodes)
-    )
+def members(nodes: int, tasks: int) -> tuple[Member, ...]:
+    return tuple(Member(node=f"gpu{i + 1:02d}", tasks=tasks, address=f"10.0.0.{i + 1}") for i in range(nodes))
 
 
-MEETING = Meeting("10.0.0.1", 23456, members(2, 2, 8))
+MEETING = Meeting("10.0.0.1", 23456, members(2, 2))
 PLACES = Places("/job/w", "/job", "/h/hosts", "/run/s")
 LOGIN = Login("anna", "/home/anna", "/bin/bash", {})

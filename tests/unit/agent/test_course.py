@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from orders import GPUS, JOB, prepare
+from orders import GPUS, JOB, members, prepare
 
 from shoal.agent.course import Course
 from shoal.agent.engine import Engine
@@ -172,7 +172,7 @@ def test_a_gang_waits_for_its_commit_and_the_port_is_held_until_then(node: Node)
     port = node.course.holds[ALLOCATION].port
     assert port is not None
     assert node.reports()[0].port == port.port  # type: ignore[union-attr]
-    commit = Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="10.0.0.1", master_port=port.port, members=order.members)
+    commit = Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="10.0.0.1", master_port=port.port, members=members(2, 1))
     node.course.commit(commit)
     node.course.commit(commit)
     assert [type(order).__name__ for order in node.give()] == ["Open", "Spawn"]
@@ -233,7 +233,7 @@ def test_a_commit_after_a_stop_starts_nothing(node: Node) -> None:
     order = prepare(nodes=2)
     node.course.prepare(order)
     node.stop(CancelMode.GRACEFUL)
-    node.course.commit(Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="a", master_port=1, members=order.members))
+    node.course.commit(Commit(allocation=ALLOCATION, job=JOB, attempt=1, master_address="a", master_port=1, members=members(2, 1)))
     assert node.give() == []
     assert node.kinds() == ["AllocationPrepared", "AllocationReleased"]
 

@@ -14,7 +14,8 @@ INTRO = """\
 
 Printed from the commands by `tools/docs_cli.py` (`make docs`); change the code, not this page. `shoal COMMAND --help` says the same.
 
-Every command that answers takes `--json` and then prints the API's own records, one JSON value per line, for programs.
+Every command that answers takes `--json` and then prints the API's own records for programs: one JSON value, or one on each line
+where its help says so.
 """
 
 

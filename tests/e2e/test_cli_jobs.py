@@ -362,6 +362,9 @@ def test_queues_are_set_shown_and_deleted(state: Path) -> None:
     assert "0/4, may borrow 8" in shoal(state, "queues").stdout
     assert shoal(state, "queues", "delete", "lab", "--yes").exit_code == 0
     assert shoal(state, "queues", "delete", "lab", "--yes").exit_code == 3
+    path = shoal(state, "queues", "set", "lab/vision", "--gpu", "1")
+    assert (path.exit_code, path.stdout) == (2, "")
+    assert "shoal queues set vision --parent lab" in path.stderr
 
 
 def test_events_tell_what_happened_in_order(state: Path) -> None:

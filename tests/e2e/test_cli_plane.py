@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -19,6 +20,7 @@ import pytest
 from command_line import answer, shoal, start, variables
 from shoal.agent.home import make_home
 from shoal.run.processes import find_process, find_processes
+from shoal.run.up import Place
 
 WAIT_S = 90.0
 
@@ -160,12 +162,16 @@ def test_jobs_may_be_kept_over_a_restart_of_the_plane(state: Path) -> None:
 
 def test_what_runs_is_not_changed_and_that_is_told(state: Path) -> None:
     up(state, "--nodes", "2", "--pretend", "h100:1", "--port", "0")
-    code, _, err = run(state, "up", "--nodes", "1", "--pretend", "a100:4")
+    code, out, err = run(state, "up", "--nodes", "1", "--pretend", "a100:4", "--port", "1", "--host", "::1")
     assert code == 0
+    assert f"the server runs as it was started, at {out.split(' already at ')[1].split(',')[0]}; `shoal down` first" in err
     assert "node n1 runs with h100:1; `shoal down` first to change that" in err
     assert "node n2 runs, too" in err
     assert run(state, "down")[0] == 0
     assert up(state)["nodes"] == ["n1", "n2"]
+    more = up(state, "--nodes", "3")
+    assert more["started"] == ["n3"]
+    assert [len(view["devices"]) for view in answer(state, "nodes")] == [1, 1, 1]
 
 
 def test_nodes_come_up_in_the_pool_that_is_named(state: Path) -> None:
@@ -176,6 +182,19 @@ def test_nodes_come_up_in_the_pool_that_is_named(state: Path) -> None:
     assert "  pool      lab\n" in shoal(state, "status", "1").stdout
     refused = run(state, "up", "--pool", "a b")
     assert "node n1 stays as it joined (--pool lab)" in refused[2]
+
+
+def test_a_join_that_cannot_come_about_says_why_while_it_tries(state: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+    token = tmp_path / "token"
+    token.write_text("some token\n")
+    process = start(state, "join", f"http://127.0.0.1:{port}", "--token-file", str(token), "--name", "far", "--pretend", "h100:1")
+    assert process.stderr is not None
+    told = process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=WAIT_S)
+    assert re.search(rf"waiting for node far \(\d+ s\): cannot join yet: nothing listens at http://127.0.0.1:{port}", told), told
 
 
 def test_foreground_stays_until_it_is_told_and_takes_all_down(state: Path) -> None:
@@ -201,8 +220,14 @@ def test_join_makes_a_node_of_another_state_directory(state: Path, tmp_path: Pat
         assert "no join token" in wrong[2]
         token = str(state / "join.token")
         place = ("--pool", "edge", "--topology", "zone=z", "--topology", "rack=r1", "--label", "owner=vision")
+        certificate = tmp_path / "cert.pem"
+        certificate.touch()
+        place += ("--ca-file", os.path.relpath(certificate))
         code, out, err = run(other, "join", brought["url"], "--token-file", token, "--name", "far", "--pretend", "l40s:2", *place)
         assert (code, out) == (0, f"node far has joined {brought['url']}\n"), err
+        kept = Path(Place(other).remembered().nodes[0].ca_file or "")
+        assert kept.is_absolute()
+        assert kept.samefile(certificate)
         assert run(other, "join", brought["url"], "--name", "far")[1] == "node far runs already\n"
         (view,) = answer(state, "nodes")
         node = view["node"]
@@ -233,7 +258,7 @@ def test_join_makes_a_node_of_another_state_directory(state: Path, tmp_path: Pat
         (("--nodes", "2"), 2, "would offer its GPUs twice; give --pretend"),
         (("--nodes", "1000", "--pretend", "h100:8"), 2, "between 0 and 64"),
         (("--host", "0.0.0.0", "--port", "0"), 5, "without a certificate"),
-        (("--pretend", "h100:many", "--port", "0"), 5, "h100:many"),
+        (("--pretend", "h100:many", "--port", "0"), 2, "h100:many"),
     ],
 )
 def test_what_cannot_be_started_is_told_with_its_cause(state: Path, arguments: Sequence[str], code: int, words: str) -> None:

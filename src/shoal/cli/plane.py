@@ -172,6 +172,8 @@ def join(server: str, token: str | None, token_file: str | None, name: str | Non
     node = name or socket.gethostname()
     state_dir = _state_dir(session)
     kept = _keep_token(state_dir, node, token, token_file)
+    if asked["ca_file"] is not None:  # The agent starts elsewhere, now and after each `shoal up`.
+        asked["ca_file"] = str(Path(asked["ca_file"]).absolute())
     wish = NodeAsked(name=node, url=server.rstrip("/"), token_file=str(kept), **asked)
     fresh = bring_up_node(state_dir, wish, session.note)
     text = f"node {node} has joined {server}" if fresh else f"node {node} runs already"

@@ -56,10 +56,15 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 @json_option("the Queue")
 def set_queue(name: str, as_json: bool, **given: Any) -> None:
     """Make a queue, or change what is given of one that is there; the rest stays as it is."""
-    from shoal.base.errors import NotFound
+    from shoal.base.errors import Invalid, NotFound
     from shoal.model.queue import QueueSpec
 
     session = open_session(as_json)
+    if "/" in name:
+        above, _, own = name.rpartition("/")
+        raise Invalid(
+            f"queue {name!r}: names have no '/'; its place in the tree is said by --parent: shoal queues set {own} --parent {above}"
+        )
     try:
         view = session.api.queues.get(name)
         before, version = view.spec, view.version

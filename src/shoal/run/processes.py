@@ -113,6 +113,21 @@ def last_words(process: Process) -> str:
     return ""
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """A line of a log, as far as it is read here."""
+
+    level: str = ""
+    message: str = ""
+
+
+def complaint(process: Process) -> str:
+    """What a process that runs has just warned of in its log; empty where its last record is no warning."""
+    with suppress(msgspec.MsgspecError):
+        record = msgspec.json.decode(last_words(process), type=_Record)
+        return record.message if record.level in ("warning", "error") else ""
+    return ""
+
+
 def _ends(handle: int, within_s: float) -> bool:
     ready, _, _ = select.select([handle], [], [], within_s)
     return bool(ready)

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.base.errors import Invalid, Refused, Unavailable
-from shoal.run.processes import Process, find_process, last_words, start_detached
+from shoal.run.processes import Process, complaint, find_process, last_words, start_detached
 
 SERVER = "server"
 DEFAULT_PORT = 7461
@@ -144,6 +144,8 @@ def bring_up(state_dir: Path, asked: Asked, tell: Tell) -> Brought:
         before = place.remembered()
         wanted = _as_running(place, before, _wanted(before, asked), tell)
         server = find_process(place.processes, SERVER)
+        if server is not None:
+            wanted = _as_served(place, before, wanted, tell)
         started: list[Process] = []
         if server is None:
             place.url.unlink(missing_ok=True)
@@ -175,6 +177,8 @@ def bring_up(state_dir: Path, asked: Asked, tell: Tell) -> Brought:
 def bring_up_node(state_dir: Path, node: NodeAsked, tell: Tell) -> bool:
     """This machine, a node of another machine's Shoal: registered there when this returns. False if it was already."""
     place = Place(state_dir)
+    if node.pretend is not None:
+        _check_pretend(node.pretend)
     with place.locked():
         process = find_process(place.processes, f"agent-{node.name}")
         if process is not None:
@@ -197,8 +201,10 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
     count = asked.nodes if asked.nodes is not None else len(local) or 1
     if not 0 <= count <= NODES_MAX:
         raise Invalid(f"--nodes {count}: between 0 and {NODES_MAX} agents run on one machine")
-    nodes = [*local[:count], *(NodeAsked(name=f"n{at + 1}") for at in range(len(local), count))]
+    alike = local[0].pretend if len({node.pretend for node in local}) == 1 else None
+    nodes = [*local[:count], *(NodeAsked(name=f"n{at + 1}", pretend=alike) for at in range(len(local), count))]
     if asked.pretend is not None:
+        _check_pretend(asked.pretend)
         nodes = [msgspec.structs.replace(node, pretend=asked.pretend) for node in nodes]
     if asked.pool is not None:
         nodes = [msgspec.structs.replace(node, pool=asked.pool) for node in nodes]
@@ -211,6 +217,23 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
         port=before.port if asked.port is None else asked.port,
         server_options=asked.server_options or before.server_options,
     )
+
+
+def _check_pretend(pretend: str) -> None:
+    """Raises Invalid for GPUs that cannot be pretended, before anything is started."""
+    from shoal.agent.probe.pretended import parse_pretend
+
+    try:
+        parse_pretend(pretend)
+    except ValueError as error:
+        raise Invalid(f"--pretend {pretend}: {error}") from error
+
+
+def _as_served(place: Place, before: Remembered, wanted: Remembered, tell: Tell) -> Remembered:
+    """`wanted`, but served as the server that runs was told to; says so where something else is wanted."""
+    if wanted.host != before.host or wanted.port not in (0, before.port) or wanted.server_options != before.server_options:
+        tell(f"the server runs as it was started, at {place.url.read_text(encoding='utf-8').strip()}; `shoal down` first to change that")
+    return msgspec.structs.replace(wanted, host=before.host, port=before.port, server_options=before.server_options)
 
 
 def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell) -> Remembered:
@@ -294,10 +317,12 @@ def _await(ready: Callable[[], bool], processes: list[Process], what: str, tell:
             if not is_alive(process):
                 raise Unavailable(f"{process.name} ended while it started: {last_words(process) or 'it said nothing'} (log: {process.log})")
         if now - began > READY_S:
-            raise Unavailable(f"{what} is not ready after {READY_S:.0f} s; see {processes[-1].log}")
+            said = complaint(processes[-1])
+            raise Unavailable(f"{what} is not ready after {READY_S:.0f} s{f' ({said})' if said else ''}; see {processes[-1].log}")
         if now - told > TELL_EVERY_S:
             told = now
-            tell(f"waiting for {what} ({now - began:.0f} s)")
+            said = complaint(processes[-1])
+            tell(f"waiting for {what} ({now - began:.0f} s)" + (f": {said}" if said else ""))
         time.sleep(LOOK_EVERY_S)
 
 

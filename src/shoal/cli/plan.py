@@ -175,6 +175,7 @@ def _option(field: Field) -> click.Option:
     from shoal.planning.inputs import default_words
 
     unit = "yes|no" if field.kind is bool else "TEXT" if field.kind is str else field.ask.unit
+    unit = "SHARE" if unit == "1" and field.ask.most == 1 else "NUMBER" if unit == "1" else unit
     more = default_words(field)
     return click.Option(
         [f"--{field.name.replace('_', '-')}", field.name], metavar=unit, help=f"{field.ask.words[:1].upper()}{field.ask.words[1:]}{more}."

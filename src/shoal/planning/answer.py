@@ -14,7 +14,7 @@ Value = Scalar | tuple[Scalar, ...]
 V = TypeVar("V", float, int, bool, str, tuple[float, ...], tuple[str, ...], tuple[int, ...])
 
 
-class Number(msgspec.Struct, frozen=True, omit_defaults=True):
+class Number(msgspec.Struct, frozen=True):
     """
     One result. `formula` is an expression over inputs and earlier results, in coherent units, as `explain` fills it with numbers; where
     no expression says it (an event simulation, a search) it is words and `searched` is true.
@@ -55,7 +55,7 @@ class Movement(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True):
     """Numbers in the order of their derivation. `holds` says where the model stops; `binding` which limit decides."""
 
     topic: str
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         return float(number.value) * unit_of(number.unit).scale
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+class Refusal(msgspec.Struct, frozen=True):
     """Why there is no number: a stable code, and words with the actual values and what to do."""
 
     code: str
@@ -96,7 +96,7 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
+class Refused(msgspec.Struct, frozen=True):
     """A question that gets no number. At least one refusal, the weightiest first; `unread` if the inputs could not be taken at all."""
 
     topic: str

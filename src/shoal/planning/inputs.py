@@ -131,6 +131,8 @@ def sample(field: Field) -> str:
         return f"a {field.ask.unit}"
     if isinstance(field.kind, msgspec.StructMeta):
         return f"rows of {', '.join(column.name for column in fields_of(field.kind))}"
+    if field.ask.most <= 1:
+        return "[0, 1]" if field.many else "50%" if field.ask.unit == "1" else f"0.5 {field.ask.unit}"
     return f"[1, 2] {field.ask.unit}" if field.many else quantity.example(field.ask.unit)
 
 

@@ -248,7 +248,7 @@ def bare(number: float, wanted: str) -> float:
 
 def example(wanted: str) -> str:
     """A value as one would write it for a question in `wanted`."""
-    return "4" if wanted == "1" else f"4 {wanted}"
+    return "4" if wanted == "1" else f"4{wanted[1:]}" if wanted.startswith("1/") else f"4 {wanted}"
 
 
 def in_words(value: float, unit: str) -> str:

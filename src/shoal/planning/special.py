@@ -96,7 +96,7 @@ def erlang_b(offered: float, servers: float) -> float:
 
 def _erlang_integral(offered: float, part: float) -> float:
     """The integral of e^-u (1 + u/a)^part over u >= 0, for 0 < part < 1, with u = t^2 so that small `offered` stays smooth."""
-    return simpson(lambda t: math.exp(-t * t) * (1 + t * t / offered) ** part * 2 * t, 0.0, 6.5, 2_000)
+    return simpson(lambda t: math.exp(-t * t) * (1 + t * t / offered) ** part * 2 * t, 0.0, 6.5, 400)
 
 
 def erlang_c(offered: float, servers: int) -> float:

@@ -138,6 +138,13 @@ def test_a_ring_all_reduce_step_by_step(ranks: int) -> None:
     assert parallel.ring_all_reduce(message, ranks, bus, latency) == pytest.approx(time, rel=1e-12)
 
 
+@pytest.mark.parametrize(("mtbf_h", "daly_min", "exact_min"), [(24.0, 116.7, 116.69), (6.0, 56.7, 56.71), (0.25, 9.14, 9.17)])
+def test_the_intervals_that_daly_published(mtbf_h: float, daly_min: float, exact_min: float) -> None:
+    """His paper gives 117, 57 and 9.1 minutes for a checkpoint of five."""
+    assert spot.daly_interval(300, mtbf_h * 3_600) / 60 == pytest.approx(daly_min, abs=0.05)
+    assert spot.best_interval(300, mtbf_h * 3_600) / 60 == pytest.approx(exact_min, abs=0.01)
+
+
 def test_break_even_is_where_the_factor_meets_the_limit() -> None:
     rate = spot.break_even_rate(3_600, 60, 600, 2.5)
     assert spot.factor_exact(3_600, 60, 600, rate) == pytest.approx(2.5, rel=1e-9)

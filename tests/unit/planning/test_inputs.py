@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from shoal.planning.inputs import Ask, Reading, assumed, fields_of, read
+from shoal.planning.catalogue import CATALOGUE, topic_named
+from shoal.planning.inputs import Ask, Reading, assumed, fields_of, read, sample
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +127,14 @@ def test_values_that_are_refused(given: dict[str, Any], code: str) -> None:
 def test_text_and_booleans() -> None:
     value = value_of(kind={"value": "cold", "unit": "kind"}, late="yes", words="a, b", limit="5s")
     assert (value.kind, value.late, value.words, value.limit) == ("cold", True, ("a", "b"), 5.0)
+
+
+@pytest.mark.parametrize("word", CATALOGUE)
+def test_what_help_gives_as_an_example_can_be_read(word: str) -> None:
+    fields = [field for field in fields_of(topic_named(word).inputs) if field.kind in (float, int, bool)]
+    reading = read(topic_named(word).inputs, {field.name: sample(field) for field in fields})
+    named = {field.name for field in fields}
+    assert not [refusal for refusal in reading.refusals if refusal.input in named]
 
 
 def test_fields_know_what_they_want() -> None:

@@ -79,7 +79,7 @@ class LivingContract(StoreFixtures):
 
     # --- threads and end ------------------------------------------------------------------------------------------------------
     def test_fifty_clients_from_the_first_second_meet_no_lock(self, bench: Bench) -> None:
-        """Case 36: 'database is locked' in the quickstart."""
+        """Platform case 36: 'database is locked' in the quickstart."""
         store, errors = bench.store, []
         ready = threading.Barrier(50)
 

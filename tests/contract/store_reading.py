@@ -82,7 +82,7 @@ class ReadingContract(StoreFixtures):
         assert find("other", "12") is find("other", array.id) is find("other", "12_1") is None
 
     def test_fifty_thousand_ids_at_once(self, bench: Bench) -> None:
-        """Case 33: 'too many SQL variables'."""
+        """Platform case 33: 'too many SQL variables'."""
         jobs = tuple(make.a_job(n, spec=SMALL) for n in range(1, 50_001))
         version = bench.write(ChangeSet(put=jobs))
         wanted = (make.job_id(60_000), *(job.id for job in reversed(jobs)))
@@ -95,7 +95,7 @@ class ReadingContract(StoreFixtures):
         assert bench.store.jobs_by_id(wanted[:10]) == ()
 
     def test_equal_times_never_drop_a_row_between_pages(self, bench: Bench) -> None:
-        """Case 35: a cursor on a column with equal values drops rows."""
+        """Platform case 35: a cursor on a column with equal values drops rows."""
         bench.put(*(make.a_job(n) for n in range(1, 11)))
         assert [job.number for job in self.pages(bench.store, JobQuery(project="default", limit=3))] == list(range(10, 0, -1))
 

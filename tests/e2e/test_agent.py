@@ -134,7 +134,7 @@ def test_output_is_neither_lost_nor_doubled_while_server_and_agents_are_killed(p
 
 # --- cancels --------------------------------------------------------------------------------------------------------------
 def test_cancel_leaves_nothing_that_forked_twice_with_setsid(place: Installation, api: Api) -> None:
-    """Case 19."""
+    """Platform case 19."""
     number = submit(place, api, run="setsid sh -c 'setsid sleep 300 & sleep 300' & sleep 300")
     running(api, number)
     eventually(lambda: len(marked(TASK_MARK, place.mark)) >= 4, 10, "its daemons")
@@ -144,7 +144,7 @@ def test_cancel_leaves_nothing_that_forked_twice_with_setsid(place: Installation
 
 
 def test_force_is_quick_also_after_a_patient_cancel(place: Installation, api: Api) -> None:
-    """Case 16: the process ignores TERM and the grace is an hour."""
+    """Platform case 16: the process ignores TERM and the grace is an hour."""
     number = submit(place, api, run="trap '' TERM; echo ready; while :; do sleep 0.1; done", stop={"grace": "1h"})
     running(api, number)
     eventually(lambda: "ready" in text(api, number), 10, "its trap")

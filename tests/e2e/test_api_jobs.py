@@ -147,7 +147,7 @@ def test_a_batch_item_and_a_single_create_share_their_key(api: Api) -> None:
 
 # --- pages ---------------------------------------------------------------------------------------------------------------------
 def test_pages_neither_skip_nor_repeat_while_jobs_come_in(api: Api) -> None:
-    """Case 35: equal times in all rows; every job of before is listed exactly once, none of those that came in between."""
+    """Platform case 35: equal times in all rows; every job of before is listed exactly once, none of those that came in between."""
     mine = [api.jobs.submit({"run": "true", "queue": "default", "name": f"page{i}"}).number for i in range(10)]
     seen: list[int] = []
     page = api.jobs.list(owner="user/admin", limit=3)

@@ -90,7 +90,7 @@ def test_a_revoked_admin_token_is_replaced_at_the_next_start(tmp_path: Path) -> 
 
 
 def test_fifty_clients_from_the_first_start_on(tmp_path: Path) -> None:
-    """Case 36: nobody ever hears that a database is locked."""
+    """Platform case 36: nobody ever hears that a database is locked."""
     with Serving(tmp_path / "state") as server:
 
         def script(number: int) -> list[str]:

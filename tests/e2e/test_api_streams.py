@@ -136,7 +136,7 @@ def write_lines(agent: HandAgent, prepare: Prepare, whole: bytearray, count: int
 
 
 def test_followers_hold_no_worker(server: Serving, api: Api, agent: HandAgent) -> None:
-    """Case 32, small: 200 idle followers, and everything else answers as if they were not there."""
+    """Platform case 32, small: 200 idle followers, and everything else answers as if they were not there."""
     prepare = run_job(api, agent)
     with idle_followers(server, prepare, 200):
         wait_until(lambda: api.health().watchers >= 200, "the followers to be seen")

@@ -99,7 +99,7 @@ def test_forget_is_refused_while_something_runs(one: Supervised) -> None:
 
 
 def test_children_that_called_setsid_and_forked_twice_die_with_the_job(supervised: Supervised) -> None:
-    """Case 19: a cancel leaves nothing behind."""
+    """Platform case 19: a cancel leaves nothing behind."""
     supervised.run("a.1.0", "setsid sh -c 'sleep 300 & sleep 300 & wait' & (setsid sleep 300 &) ; setsid setsid sleep 300 & sleep 300")
     eventually(lambda: len(marked(supervised.name)) >= 6)
     supervised.link.give(wire.Stop("a.1.0", grace_ms=200))

@@ -270,7 +270,7 @@ def test_the_end_of_the_lease_is_the_reason(node: Node) -> None:
 
 
 def test_what_the_control_plane_disowns_is_killed(node: Node) -> None:
-    """Case 13: a record was purged, the agent still holds the job."""
+    """Platform case 13: a record was purged, the agent still holds the job."""
     node.course.prepare(prepare(gpus=1))
     node.give()
     node.course.kill(ALLOCATION)

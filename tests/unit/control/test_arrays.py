@@ -99,6 +99,7 @@ def test_the_parent_ends_with_the_worst_of_its_elements(service: Service) -> Non
 
 
 def test_case_58_requeue_of_one_element_requeues_that_one_alone_and_brings_the_array_back(service: Service) -> None:
+    """Platform case 58."""
     parent = array(service, "0-2")
     service.run_until_ended()
     service.restart()

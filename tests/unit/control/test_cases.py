@@ -33,6 +33,7 @@ def with_nodes(service: Service, *names: str, gpus: int = 4, **fields: object) -
 
 
 def test_case_1_a_gang_whose_member_cannot_prepare_is_given_up_whole_and_avoids_the_node(service: Service) -> None:
+    """Platform case 1."""
     with_nodes(service, "n1", "n2")
     job = service.submit(spec_of(nodes=2, gpus=4, labels={"prepare": "fail"}))
     service.run(300, each=service.check)
@@ -44,6 +45,7 @@ def test_case_1_a_gang_whose_member_cannot_prepare_is_given_up_whole_and_avoids_
 
 
 def test_case_3_a_gang_of_two_goes_to_the_pool_with_two_hosts_and_never_half_starts_in_the_other(service: Service) -> None:
+    """Platform case 3."""
     with_nodes(service, "a1", pool="small")
     with_nodes(service, "b1", "b2", pool="large")
     job = service.submit(spec_of(nodes=2, gpus=4, run_ms=1_000))
@@ -55,6 +57,7 @@ def test_case_3_a_gang_of_two_goes_to_the_pool_with_two_hosts_and_never_half_sta
 
 
 def test_case_3_and_waits_while_no_pool_has_two(service: Service) -> None:
+    """Platform case 3."""
     with_nodes(service, "a1", pool="small")
     with_nodes(service, "b1", pool="other")
     job = service.submit(spec_of(nodes=2, gpus=4))
@@ -64,6 +67,7 @@ def test_case_3_and_waits_while_no_pool_has_two(service: Service) -> None:
 
 
 def test_case_13_a_job_that_the_controller_has_forgotten_is_killed_and_its_device_free_in_one_heartbeat(service: Service) -> None:
+    """Platform case 13."""
     with_nodes(service, "n1", gpus=1)
     job = service.submit(spec_of(run_ms=600_000))
     service.run(500)
@@ -83,6 +87,7 @@ def test_case_13_a_job_that_the_controller_has_forgotten_is_killed_and_its_devic
 
 
 def test_case_13_an_agent_that_registers_with_it_is_told_to_kill(service: Service) -> None:
+    """Platform case 13."""
     with_nodes(service, "n1", gpus=1)
     job = service.submit(spec_of(run_ms=600_000))
     service.run(500)
@@ -100,6 +105,7 @@ def test_case_13_an_agent_that_registers_with_it_is_told_to_kill(service: Servic
 
 @pytest.mark.parametrize("label", ["0", "3"])
 def test_case_22_cancel_of_a_job_that_has_ended_changes_nothing(service: Service, label: str) -> None:
+    """Platform case 22."""
     with_nodes(service, "n1")
     job = service.submit(spec_of(labels={"exit": label}))
     service.run_until_ended(job)
@@ -111,6 +117,7 @@ def test_case_22_cancel_of_a_job_that_has_ended_changes_nothing(service: Service
 
 
 def test_case_22_for_each_other_end(service: Service) -> None:
+    """Platform case 22."""
     with_nodes(service, "n1")
     cancelled = service.submit(spec_of(run_ms=60_000))
     over_time = service.submit(spec_of(run_ms=60_000, time=Duration(1_000)))
@@ -125,6 +132,7 @@ def test_case_22_for_each_other_end(service: Service) -> None:
 
 
 def test_case_27_cancel_the_first_and_the_second_starts(service: Service) -> None:
+    """Platform case 27."""
     with_nodes(service, "n1", gpus=1)
     first, second, *_ = [service.submit(spec_of(run_ms=60_000)) for _ in range(4)]
     service.run(300)
@@ -136,6 +144,7 @@ def test_case_27_cancel_the_first_and_the_second_starts(service: Service) -> Non
 
 
 def test_case_29_a_replayed_create_answers_with_the_job_as_it_is_now_and_its_exit_code(service: Service) -> None:
+    """Platform case 29."""
     with_nodes(service, "n1")
     job = service.submit(spec_of(labels={"exit": "7"}), key="mine")
     service.run_until_ended(job)
@@ -149,6 +158,7 @@ def test_case_29_a_replayed_create_answers_with_the_job_as_it_is_now_and_its_exi
 
 
 def test_case_43_raise_the_priority_of_a_queued_job_and_the_order_changes_in_the_next_cycle(service: Service) -> None:
+    """Platform case 43."""
     with_nodes(service, "n1", gpus=1)
     running = service.submit(spec_of(run_ms=2_000))
     service.run(300)
@@ -221,6 +231,7 @@ def test_a_silent_node_is_lost_and_fenced_and_the_gang_starts_again_elsewhere_wi
 
 
 def test_case_5_a_cut_within_stop_after_resumes_the_same_attempt_and_the_node_is_ready_again(service: Service) -> None:
+    """Platform case 5."""
     with_nodes(service, "n1", gpus=1)
     job = service.submit(spec_of(run_ms=10_000))
     service.run(300)
@@ -236,6 +247,7 @@ def test_case_5_a_cut_within_stop_after_resumes_the_same_attempt_and_the_node_is
 
 
 def test_case_15_a_reboot_is_told_by_the_boot_id_and_starts_the_next_attempt_at_once(service: Service) -> None:
+    """Platform case 15."""
     with_nodes(service, "n1", gpus=1)
     job = service.submit(spec_of(run_ms=2_000))
     service.run(300)

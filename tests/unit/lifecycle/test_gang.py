@@ -124,6 +124,7 @@ def test_a_member_that_ends_before_another_has_started_does_not_keep_the_job_fro
 
 
 def test_case_1_a_failed_prepare_gives_up_the_whole_start_and_avoids_the_node_without_counting_a_retry() -> None:
+    """Platform case 1."""
     gang = Gang.placed(nodes=2)
     gang.tell(gang.prepared(0))
     gang.commands()
@@ -184,6 +185,7 @@ def test_the_deadline_for_prepare_means_nothing_once_the_gang_has_committed() ->
 # --- end ------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_case_2_ranks_that_end_well_in_any_order_make_one_attempt_and_success(order: tuple[int, ...]) -> None:
+    """Platform case 2."""
     gang = Gang.running(nodes=3)
     for rank in order:
         gang.now_ms += 1_500

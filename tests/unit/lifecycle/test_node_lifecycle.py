@@ -80,6 +80,7 @@ def test_an_agent_that_starts_again_keeps_what_it_holds_under_a_new_epoch() -> N
 
 
 def test_case_13_what_the_control_plane_has_forgotten_is_killed() -> None:
+    """Platform case 13."""
     gang = Gang.running()
     answer = register(a_node("n0"), [], holds=(held(gang.members[0]),))
     assert (answer.keep, answer.kill) == ((), (gang.members[0].id,))
@@ -98,6 +99,7 @@ def test_what_an_agent_does_not_have_is_fenced_but_a_prepare_may_still_be_on_its
 
 
 def test_case_15_a_reboot_fences_at_once_whatever_the_agent_remembers() -> None:
+    """Platform case 15."""
     gang = Gang.running()
     member = gang.members[0]
     answer = register(a_node("n0"), [member], holds=(held(member),), boot_id="boot-2")
@@ -190,6 +192,7 @@ def test_a_node_is_lost_only_when_the_most_patient_of_its_jobs_has_stopped() -> 
 
 
 def test_case_5_a_node_back_within_stop_after_is_ready_and_its_work_untouched() -> None:
+    """Platform case 5."""
     gang = Gang.running()
     away = after(node.silence(a_node("n0"), NOW_MS - 60_000, (gang.job.spec,), NOW_MS, TERMS))
     assert away.state is NodeState.UNREACHABLE

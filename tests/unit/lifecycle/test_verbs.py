@@ -80,6 +80,7 @@ def test_a_running_job_is_cancelling_until_every_member_has_given_back() -> None
 
 
 def test_case_16_force_is_taken_at_any_time_and_sends_a_stronger_stop() -> None:
+    """Platform case 16."""
     gang = Gang.running()
     gang.tell(CancelRequested(mode=CancelMode.GRACEFUL, grace_ms=3_600_000))
     graceful = gang.commands()[-1]
@@ -102,6 +103,7 @@ def test_a_weaker_or_equal_cancel_changes_nothing() -> None:
 @pytest.mark.parametrize("state", REACHED)
 @pytest.mark.parametrize("wish", [GRACEFUL, FORCE])
 def test_case_22_cancel_on_an_end_is_no_change(state: JobState, wish: CancelRequested) -> None:
+    """Platform case 22."""
     gang = ended(state)
     if state is JobState.CANCELLED and wish is FORCE:
         gang.tell(wish)
@@ -235,6 +237,7 @@ def test_a_job_that_is_being_cancelled_cannot_be_requeued() -> None:
 
 # --- update ---------------------------------------------------------------------------------------------------------------
 def test_case_43_an_update_of_priority_is_kept_and_told_with_old_and_new_value() -> None:
+    """Platform case 43."""
     gang = Gang(a_spec())
     gang.tell(JobUpdated(changed={"priority": (None, 50), "time": (None, "2h"), "queue": (None, "night")}))
     assert (gang.job.priority, gang.job.time_limit_ms, gang.job.queue) == (50, 7_200_000, "night")

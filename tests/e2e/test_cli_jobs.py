@@ -383,6 +383,18 @@ def test_events_tell_what_happened_in_order(state: Path) -> None:
     assert len(shoal(state, "events", "-n", "2").stdout.splitlines()) == 2
 
 
+def test_a_token_whose_jobs_would_run_as_the_agents_user_is_made_with_a_word_on_it(state: Path) -> None:
+    said = shoal(state, "token", "create", "user/bo", "--role", "member").stderr
+    assert "its jobs run as the user of each node's agent" in said
+    for quiet in (("--role", "member", "--unix-user", "bo"), ("--role", "viewer"), ("--role", "join")):
+        assert "its jobs run" not in shoal(state, "token", "create", "user/bo", *quiet).stderr
+
+
+def test_a_list_that_is_empty_for_its_filter_does_not_say_that_nothing_runs(state: Path) -> None:
+    assert shoal(state, "jobs", "--owner", "user/nobody").stderr.startswith("no such job waits or runs;")
+    assert shoal(state, "jobs", "--array", "999999").stderr == "no such jobs\n"
+
+
 def test_tokens_and_secrets_tell_no_more_than_they_should(state: Path) -> None:
     made = shoal(state, "token", "create", "user/anna", "--role", "viewer", "--life", "1d", "-q")
     token = made.stdout.strip()

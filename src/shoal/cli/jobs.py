@@ -38,7 +38,7 @@ def list_jobs(limit: int, watch: bool, as_json: bool, **filters: Any) -> None:
         return
     page = _page(session, query, limit)
     session.show(page, partial(_lines, page))
-    _say_more(session, page, filters["every"] or bool(filters["states"]), limit)
+    _say_more(session, page, filters, limit)
 
 
 def _query(*, every: bool, states: tuple[str, ...], queue: str | None, mine: bool, owner: str | None, array: str | None) -> Filters:
@@ -88,11 +88,14 @@ def _lines(page: JobPage, look: Look) -> list[str]:
     return job_table(page.items, look) if page.items else []
 
 
-def _say_more(session: Session, page: JobPage, every: bool, limit: int) -> None:
+def _say_more(session: Session, page: JobPage, filters: dict[str, Any], limit: int) -> None:
     if session.as_json:
         return
-    if not page.items:
-        session.note("no such jobs" if every else "no job waits or runs; `shoal jobs -a` shows those that have ended")
+    if not page.items and (filters["every"] or filters["states"] or filters["array"] is not None):
+        session.note("no such jobs")
+    elif not page.items:
+        such = "such job" if filters["queue"] or filters["mine"] or filters["owner"] else "job"
+        session.note(f"no {such} waits or runs; `shoal jobs -a` shows those that have ended")
     elif page.next is not None:
         session.note(f"there are more; `-n {limit * 2}` shows more of them")
 

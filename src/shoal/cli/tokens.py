@@ -21,6 +21,10 @@ def token() -> None:
     """Make, list and revoke tokens. A token's text is shown once, when it is made."""
 
 
+_SUBMITS = ("member", "maintainer")
+"""Roles of people who submit jobs and have no power over the machines themselves."""
+
+
 @token.command("create", epilog=epilog("shoal token create user/anna --role member --life 90d", "shoal token create service/ci -q > token"))
 @click.argument("principal", metavar="user/NAME|service/NAME")
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True, help="What it may do.")
@@ -40,6 +44,8 @@ def create(principal: str, quiet: bool, as_json: bool, **ask: Any) -> None:
         session.out(made.text)
         if not quiet:
             session.note(f"token {made.token.id} for {principal}; it is not shown again. Use it as $SHOAL_TOKEN")
+            if made.token.role in _SUBMITS and made.token.unix_user is None:
+                session.note("its jobs run as the user of each node's agent, root where that is root; --unix-user NAME gives them another")
     else:
         session.row(made, "")
 

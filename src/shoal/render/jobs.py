@@ -144,7 +144,7 @@ def _places(view: JobView, look: Look) -> list[str]:
         sample = samples.get(f"{view.job.id}.{view.job.attempt}.{rank}")
         rows.append((str(rank), node, state, str(len(devices) or ""), *_sample_cells(sample)))
     columns = (
-        Column("RANK", right=True),
+        Column("NODE RANK", right=True),
         Column("NODE", least=8),
         Column("STATE"),
         Column("GPUS", right=True),

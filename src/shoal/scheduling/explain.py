@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import NotFound
+from shoal.base.units import format_duration_ms
 from shoal.model.attempt import AllocationState
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.reason import Reason, ReasonCode
@@ -136,11 +137,11 @@ def _freeing_reason(board: Board, job: Job) -> Reason:
 
 
 def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:
-    seconds = -(-(job.not_before_ms - now_ms) // 1_000)
+    left = format_duration_ms(-(-(job.not_before_ms - now_ms) // 1_000) * 1_000)
     if job.attempt == 0 and job.spec.begin is not None:
-        reason = Reason(code=ReasonCode.BEGIN, message=f"begins in {seconds} s, as asked", until_ms=job.not_before_ms)
+        reason = Reason(code=ReasonCode.BEGIN, message=f"begins in {left}, as asked", until_ms=job.not_before_ms)
         return (reason,)
-    message = f"waits {seconds} s before it is tried again"
+    message = f"waits {left} before it is tried again"
     backoff = Reason(code=ReasonCode.BACKOFF, message=message, until_ms=job.not_before_ms)
     return (backoff, job.reason) if job.reason is not None and job.reason.code is not ReasonCode.BACKOFF else (backoff,)
 

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shoal.base import limits
+from shoal.base.units import format_memory
 from shoal.model.reason import Reason, ReasonCode
-from shoal.scheduling.asks import Shape
+from shoal.scheduling.asks import MemberAsk, Shape
 from shoal.scheduling.board import Board
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import room_by_domain, wish_of
@@ -258,7 +259,7 @@ def _without_avoid(shape: Shape, board: Board) -> tuple[Option, ...]:
 def wanted(shortfall: Shortfall) -> str:
     """`needs 2 nodes with 8 h100 and 16 cores each`."""
     member, need = shortfall.part.need.member, shortfall.part.need
-    parts = [f"{member.gpus} {need.model}"] if need.model is not None else []
+    parts = [f"{member.gpus} {need.model}{_of_memory(member)}"] if need.model is not None else []
     if member.cpu_milli:
         parts.append(plain_text("cpu", member.cpu_milli))
     if member.memory_bytes:
@@ -270,7 +271,16 @@ def wanted(shortfall: Shortfall) -> str:
 
 
 def _where(shortfall: Shortfall) -> str:
-    return "there" if shortfall.part.need.member.pool else "in all"
+    member = shortfall.part.need.member
+    such = "with that memory " if shortfall.resource.startswith("gpu") and _of_memory(member) else ""
+    return such + ("there" if member.pool else "in all")
+
+
+def _of_memory(member: MemberAsk) -> str:
+    """` of at least 80GB`, where a GPU's memory is asked for; else nothing."""
+    if member.most_bytes < 0:
+        return f" of at least {format_memory(member.least_bytes)}" if member.least_bytes else ""
+    return f" of {format_memory(member.least_bytes)} to {format_memory(member.most_bytes)}"
 
 
 def _joined(parts: list[str]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import NotFound
-from shoal.model.job import JobState
+from shoal.model.job import GpuAsk, JobState
 from shoal.model.node import NodeState
 from shoal.model.reason import ReasonCode
+from shoal.model.values import MemoryRange
 from shoal.scheduling.fit import could_ever_fit
-from shoal.testing.clusters import Cluster, a_host, a_queue, waits_of
+from shoal.testing.clusters import Cluster, a_host, a_queue, an_ask, waits_of
 
 
 def reason_of(cluster: Cluster, job: str):
@@ -87,6 +88,22 @@ def test_a_model_the_fleet_does_not_have_is_never_and_names_what_there_is():
     assert reason.code == ReasonCode.FLEET_NEVER
     assert "b200" in reason.message
     assert "h100" in reason.message
+
+
+def test_gpus_with_too_little_memory_are_no_room_and_the_memory_is_named():
+    cluster = Cluster(a_host("n0"))
+    job = cluster.submit(GpuAsk(count=2, memory=MemoryRange(100 * 10**9, None)))
+    cluster.cycle()
+    reason = reason_of(cluster, job)
+    assert reason.code == ReasonCode.FLEET_NEVER
+    assert "needs 1 node with 2 h100 of at least 100GB; 0 h100 free with that memory in all" in reason.message
+
+
+def test_a_begin_time_is_told_in_hours_not_in_seconds():
+    cluster = Cluster(a_host("n0"))
+    spec = an_ask(1, begin="+2h")
+    job = cluster.submit(spec=spec, not_before_ms=cluster.now_ms + 7_190_001)
+    assert reason_of(cluster, job).message == "begins in 1h59m51s, as asked"
 
 
 def test_cordoned_nodes_are_no_never_and_coming_back_is_a_hint():

@@ -27,7 +27,7 @@ STRENGTH = {"": 0, CancelMode.NONE: 0, CancelMode.GRACEFUL: 1, CancelMode.FORCE:
 class Turn:
     """See module. `members` is by allocation id, in node-rank order."""
 
-    __slots__ = ("_before", "_commands", "_events", "attempt", "by", "job", "members", "now_ms")
+    __slots__ = ("_before", "_commands", "_events", "_mark", "_touched", "attempt", "by", "job", "members", "now_ms")
 
     def __init__(self, picture: Picture, now_ms: int, by: str) -> None:
         self._before = picture
@@ -38,6 +38,28 @@ class Turn:
         self.members = {a.id: a for a in sorted(picture.allocations, key=lambda a: a.node_rank)}
         self.now_ms = now_ms
         self.by = by
+        self._touched: dict[str, Allocation] = {}
+        """Members that the current event has set, as they were before it."""
+        self._mark = (self.job, self.attempt, 0, 0)
+
+    # --- several events --------------------------------------------------------------------------------------------------
+    def begin_event(self) -> None:
+        """One of several events begins."""
+        self._mark = (self.job, self.attempt, len(self._events), len(self._commands))
+        self._touched.clear()
+
+    def settle_event(self) -> None:
+        """One of several events is over: if every record is as it was before it, it was no news, and nothing that it said goes out."""
+        job, attempt, events, commands = self._mark
+        if self.job is not job and self.job != job:
+            return
+        if self.attempt is not attempt and self.attempt != attempt:
+            return
+        if any(self.members[name] != before for name, before in self._touched.items()):
+            return
+        self.job, self.attempt = job, attempt
+        self.members.update(self._touched)
+        del self._events[events:], self._commands[commands:]
 
     # --- records ---------------------------------------------------------------------------------------------------------
     def set_job(self, **fields: Any) -> None:
@@ -49,6 +71,7 @@ class Turn:
 
     def set_member(self, member: Allocation, **fields: Any) -> Allocation:
         """The member with these fields; given back, since records are frozen and the caller's copy is old now."""
+        self._touched.setdefault(member.id, self.members[member.id])
         self.members[member.id] = replace(member, **fields)
         return self.members[member.id]
 

@@ -113,10 +113,14 @@ def _fleet(text: str | None) -> tuple[Node, ...]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Iterable[str]]:
-    """The lines of a file, which may be compressed."""
+    """The lines of a file, which may be compressed. Faults that are found in them are told with its name."""
     with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         try:
             yield lines
+        except Invalid as error:
+            if not error.faults:
+                raise
+            raise BadFile(str(file), error.faults) from error
         except (UnicodeDecodeError, gzip.BadGzipFile) as error:
             raise Invalid(f"{file} is no text in UTF-8: {error}") from error
 

@@ -1,0 +1,99 @@
+"""`shoal simulate` on traces and scenarios: tables, JSON, comparison, and what it says of files that it cannot play."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shoal.cli.main import shoal
+from shoal.sim.generate import LogPlan, generate_swf
+
+SCENARIO = "name: tiny\ncluster: [n0]\njobs:\n  - {name: a, gpus: 8, runs: 5s}\nexpect:\n  - {at: 1s, jobs: {a: RUNNING}}\n"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "log.swf"
+    path.write_text("\n".join(generate_swf(LogPlan(jobs=60, processors=64, largest=32))) + "\n")
+    return path
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(shoal, ["simulate", *map(str, words)], prog_name="shoal")
+
+
+def test_a_trace_on_its_own_machine_gives_a_table_and_classes(log: Path) -> None:
+    result = run(log)
+    assert result.exit_code == 0, result.output
+    assert "60 jobs on 8 nodes with 64 GPUs" in result.output
+    assert "UTILISATION" in result.output
+    assert [line.split()[0] for line in result.output.splitlines() if line[:1].isdigit()] == ["1", "2-8", "9-64"]
+
+
+def test_two_policies_stand_side_by_side_and_the_bytes_are_the_same_again(log: Path) -> None:
+    words = (log, "--fleet", "4x8", "--policy", "fcfs:order=strict", "--policy", "wide:near_by_default=false", "--json")
+    first, again = run(*words), run(*words)
+    assert first.stdout == again.stdout
+    answer = json.loads(first.stdout)
+    assert [one["policy"]["name"] for one in answer["runs"]] == ["fcfs", "wide"]
+    assert answer["runs"][1]["policy"]["policy"]["near_by_default"] is False
+    assert answer["runs"][0]["metrics"]["wait_s"]["mean"] > answer["runs"][1]["metrics"]["wait_s"]["mean"] > 0
+    assert answer["gpus"] == 32
+
+
+def test_load_and_count_change_what_is_played(log: Path) -> None:
+    slow, fast = (json.loads(run(log, "--load", load, "--jobs", "30", "--json").stdout) for load in ("1", "4"))
+    assert fast["jobs"] == 30
+    assert fast["runs"][0]["metrics"]["makespan_s"] < slow["runs"][0]["metrics"]["makespan_s"]
+    assert any("4 times as fast" in note for note in fast["notes"])
+
+
+def test_a_compressed_log_is_read_as_it_is(log: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "log.swf.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    assert json.loads(run(packed, "--json").stdout)["runs"] == json.loads(run(log, "--json").stdout)["runs"]
+
+
+def test_pods_run_on_a_table_of_nodes_and_shares_become_whole(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,96000,393216,2,G2\n")
+    heading = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    (tmp_path / "pods.csv").write_text(f"{heading}\np0,1000,1024,1,500,,LS,Running,0,50,0\n")
+    answer = json.loads(run(tmp_path / "pods.csv", "--fleet", tmp_path / "nodes.csv", "--json").stdout)
+    assert (answer["nodes"], answer["gpus"], answer["runs"][0]["metrics"]["jobs"]) == (1, 2, 1)
+    assert any("share of a GPU" in note for note in answer["notes"])
+
+
+def test_a_scenario_is_judged(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(SCENARIO)
+    bad.write_text(SCENARIO.replace("RUNNING", "QUEUED"))
+    result = run(good)
+    assert (result.exit_code, "1 of 1 interleavings come out as expected" in result.output) == (0, True)
+    result = run(bad)
+    assert result.exit_code == 1
+    assert "at 1s: job a: is RUNNING, wanted QUEUED" in result.output
+    assert json.loads(run(bad, "--json").stdout)["faults"] == ["at 1s: job a: is RUNNING, wanted QUEUED (attempt 1 runs on n0 with 8 GPUs)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "more", "want"),
+    [
+        ("x.yaml", SCENARIO.replace("gpus", "gpsu"), (), "x.yaml:4:15: /jobs/0/gpsu: unknown key"),
+        ("x.swf", "; MaxProcs: 8\n" + "1 " * 17 + "x\n1 2\n", (), "x.swf:3: a job has 18 fields"),
+        ("x.csv", "a,b\n1,2\n", (), "not a trace that is known here"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", (), "give --fleet"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "lots"), "write nodes x GPUs"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "1x8", "--policy", "p:packing=worst"), "packing"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "1x8", "--policy", "p:pakcing=x"), "did you mean 'packing'"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "1x8", "--load", "0"), "load 0 cannot be"),
+    ],
+)
+def test_what_cannot_be_played_is_told_and_ends_with_2(tmp_path: Path, name: str, text: str, more: tuple[str, ...], want: str) -> None:
+    (tmp_path / name).write_text(text)
+    result = run(tmp_path / name, *more)
+    assert result.exit_code == 2, result.output
+    assert want in result.stderr

@@ -75,6 +75,14 @@ EXAMPLES: dict[str, Example] = {
         },
         {"fragment_before": 1.08, "best_gpu": 1, "best_delta": -0.15, "packing_gpu": 0},
     ),
+    "fleet_fragments": Example(
+        {
+            "nodes": [{"node": "a", "count": 2, "cpu": 64, "gpus": 4}, {"node": "b", "cpu": 4, "gpus": 3, "rest": 0.5}],
+            "shapes": [[0.5, 8, 1, 1], [0.5, 16, 4, 1]],
+        },
+        # On both of a: nothing is lost. On b CPUs are short for either shape; four GPUs are not there for the second one.
+        {"free": 11.5, "fragment": 3.5, "without_cpu": 0.5 * (3.5 - 0.5), "fragment_share": 0.304348},
+    ),
     "spread_fragmentation": Example(
         {"gpus": 64, "slots": 4, "pods": 64},
         {"free_gpus": 48, "whole_free_spread": 0, "whole_free_random": 20.0907, "whole_free_packed": 48},

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.planning.topic import Topic
     from shoal.render.look import Look
 
-_OWN = ("file", "settings", "from_usage", "from_trace", "as_json", "explain", "sweep", "compare", "plot")
+_OWN = ("file", "settings", "from_usage", "from_trace", "from_fleet", "as_json", "explain", "sweep", "compare", "plot")
 
 
 class Topics(click.Group):
@@ -161,6 +161,7 @@ def topic_command(word: str) -> click.Command:
 def _from_life(word: str) -> list[click.Parameter]:
     """Flags that measure inputs, for the questions that have such."""
     from shoal.planning.arrivals import FROM_TRACE
+    from shoal.planning.catalogue import FROM_FLEET
     from shoal.planning.usage import FROM_USAGE
 
     path = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -168,7 +169,9 @@ def _from_life(word: str) -> list[click.Parameter]:
         ["--from-usage"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of use: time, then GPUs by team or kind."
     )
     trace = click.Option(["--from-trace"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of arrivals: a time per row.")
-    return [*([usage] if word in FROM_USAGE else []), *([trace] if word in FROM_TRACE else [])]
+    fleet = click.Option(["--from-fleet"], type=path, metavar="FILE.json", help="Take the nodes from what `shoal nodes --json` printed.")
+    offered = ((usage, word in FROM_USAGE), (trace, word in FROM_TRACE), (fleet, word in FROM_FLEET))
+    return [option for option, there in offered if there]
 
 
 def _option(field: Field) -> click.Option:
@@ -193,6 +196,8 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
         inputs = _measured(session, word, own["from_usage"]) | inputs
     if own["from_trace"] is not None:
         inputs = _measured_arrivals(session, word, own["from_trace"], inputs) | inputs
+    if own["from_fleet"] is not None:
+        inputs = _fleet_nodes(own["from_fleet"]) | inputs
     if own["compare"]:
         _compare(session, word, topic, inputs, own)
     elif own["sweep"] is not None:
@@ -210,6 +215,15 @@ def _measured(session: Session, word: str, file: Path) -> dict[str, Any]:
     found = inputs_from(word, usage)
     session.note(f"measured on {len(usage.series[0])} rows, {usage.seconds / 86_400:.1f} days: {_measured_words(found)}")
     return found
+
+
+def _fleet_nodes(file: Path) -> dict[str, Any]:
+    """The nodes of a running Shoal, as it told them to a file."""
+    from shoal.model.codec import decode_json
+    from shoal.model.wire import NodeView
+    from shoal.planning.fleet import nodes_from
+
+    return {"nodes": nodes_from(decode_json(file.read_bytes(), list[NodeView]))}
 
 
 def _measured_words(found: dict[str, Any]) -> str:

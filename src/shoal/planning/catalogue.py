@@ -45,6 +45,7 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "gang_start": Entry("engine", _GANG, "When does a gang start whose pods start one by one?"),
     "gang_deadlock": Entry("gang", _GANG, "Can these gangs lock each other out?"),
     "fgd": Entry("fragmentation", _GANG, "Where does a task fragment a node least?"),
+    "fleet_fragments": Entry("fleet", _GANG, "What of the fleet's free GPUs can the tasks that come not use?"),
     "spread_fragmentation": Entry("fragmentation", _GANG, "How many whole GPUs stay free?"),
     "defragmentation": Entry("fragmentation", _GANG, "Is moving small pods worth it?"),
     "tensor_parallel": Entry("parallel", _SPLIT, "What does splitting a tensor group over nodes cost?"),
@@ -87,6 +88,10 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "offset_paging": Entry("creates", _PLANE, "How many rows repeat in paging by offset?"),
     "cancel_latency": Entry("creates", _PLANE, "How long does a cancelled job hold its GPUs?"),
 }
+
+
+FROM_FLEET: Final = ("fleet_fragments",)
+"""Questions whose nodes may come from a running Shoal."""
 
 
 def topic_named(word: str) -> Topic:

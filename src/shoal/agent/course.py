@@ -373,7 +373,8 @@ class Course:
 
 
 def _prepare_failed(order: Prepare, unprepared: Unprepared) -> PrepareFailed:
-    return PrepareFailed(allocation=order.allocation, attempt=order.attempt, reason=unprepared.reason, fatal=unprepared.fatal)
+    ids = {"allocation": order.allocation, "attempt": order.attempt}
+    return PrepareFailed(**ids, reason=unprepared.reason, fatal=unprepared.fatal, of_node=unprepared.of_node)  # type: ignore[arg-type]
 
 
 def logs_of(hold: Hold) -> LogsOf:

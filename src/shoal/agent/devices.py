@@ -19,7 +19,7 @@ class DeviceTable:
         for uuid in order.claim.devices:
             others = [name for name in self._holders.get(uuid, ()) if name != order.allocation]
             if others and not shared:
-                raise Unprepared(f"GPU {uuid} is still held by allocation {others[0]} on this node")
+                raise Unprepared(f"GPU {uuid} is still held by allocation {others[0]} on this node", of_node=True)
         for uuid in order.claim.devices:
             self._holders[uuid] = tuple(dict.fromkeys((*self._holders.get(uuid, ()), order.allocation)))
 

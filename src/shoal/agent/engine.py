@@ -228,7 +228,7 @@ def prepare_in(
             outcome = unprepared
         except Exception as error:
             log.exception("preparing %s met a defect", order.allocation)
-            outcome = Unprepared(f"preparing met a defect of the agent: {error}")
+            outcome = Unprepared(f"preparing met a defect of the agent: {error}", of_node=True)
         inbox.put(Prepared(order.allocation, outcome))
 
     return lambda order: submit(lambda: work(order))

@@ -33,4 +33,4 @@ def hold_port(rng: Rng, wanted: int = 0) -> HeldPort:
             held.bind(("", port))
             return HeldPort(held)
         held.close()
-    raise Unprepared(f"no port between {PORT_LOW} and {PORT_HIGH} is free for the gang to meet on")
+    raise Unprepared(f"no port between {PORT_LOW} and {PORT_HIGH} is free for the gang to meet on", of_node=True)

@@ -111,6 +111,8 @@ CAS_RETRIES_MAX: Final = 16
 LOST_DEVICE_CHECK_MS: Final = 1_000
 KILL_ESCALATION_MS: Final = 60_000
 """Unkillable for so long: the node is cordoned and reported (Slurm drains at the same point, UnkillableStepTimeout)."""
+REFUSALS_MAX: Final = 3
+"""Jobs in a row that a node fails to prepare by its own fault before it is cordoned: one may be an accident, every one costs a start."""
 EXEC_CALLS_PER_NODE_MAX: Final = 64
 """Calls for a terminal that wait for a node's next poll; a poll comes at least every LONG_POLL_MS_MAX."""
 

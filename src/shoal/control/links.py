@@ -25,6 +25,8 @@ class Link:
     """Reports up to here (exclusive) are durable; None until the first upload after a start."""
     dirty: tuple[str, ...] = ()
     """Devices with processes that nobody should have there."""
+    refused: dict[str, None] = field(default_factory=dict)
+    """Jobs that the node failed to prepare by its own fault, since it last prepared one."""
 
 
 class Links:
@@ -77,6 +79,16 @@ class Links:
         """Every node with dirty devices, and those."""
         with self._lock:
             return tuple((node_id, link.dirty) for node_id, link in self._links.items() if link.dirty)
+
+    def refuse(self, node_id: str, job: str) -> int:
+        """The node failed to prepare a job by its own fault; gives how many jobs in a row that makes."""
+        refused = self.link(node_id).refused
+        refused[job] = None
+        return len(refused)
+
+    def accept(self, node_id: str) -> None:
+        """The node has prepared a job, or has been judged for those that it did not: the count begins anew."""
+        self.link(node_id).refused.clear()
 
     def begin(self, node_id: str) -> None:
         """A new start of the agent: it numbers its reports anew."""

@@ -34,7 +34,7 @@ from shoal.lifecycle.orders import is_wanted, with_members
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.command import CommandRow, Commit
-from shoal.model.event import AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
+from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
 from shoal.model.node import Node, NodeState
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Commands, Join, Joined, LogChunk, Register, Registered, Sample, TokenAsk, Upload, UploadReply
@@ -244,11 +244,33 @@ def _record_all(plane: Plane, reading: _Reading, reports: Iterable[Report]) -> l
     by_job: dict[str, list[Event]] = {}
     for report in reports:
         by_job.setdefault(report.allocation.rsplit(".", 2)[0], []).append(report)
+    weighed = [future for report in reports for future in _weigh_start(plane, reading.node.id, report)]
     written = [_record(plane, reading.node.id, job, tuple(events)) for job, events in by_job.items()]
     for report in reports:
         if isinstance(report, AllocationUnkillable):
             written.append(_change_node(plane, reading.node.id, partial(_judge_unkillable, plane, report)))
-    return written
+    return [*written, *weighed]
+
+
+def _weigh_start(plane: Plane, node_id: str, report: Report) -> list[Future[None]]:
+    """
+    Counts jobs that the node fails to prepare by its own fault; too many in a row cordon it.
+
+    The elements of an array count once: a fault that only looks like the node's (files too large for any disk) must not take out a fleet.
+    """
+    if not isinstance(report, AllocationPrepared | PrepareFailed) or not _should_run(plane, node_id, report.allocation):
+        return []
+    if isinstance(report, AllocationPrepared):
+        plane.links.accept(node_id)
+        return []
+    job = plane.world.jobs.get(plane.world.allocations[report.allocation].job)
+    if job is None or not report.of_node:
+        return []
+    refused = plane.links.refuse(node_id, job.array.array_id if job.array is not None else job.id)
+    if refused < limits.REFUSALS_MAX:
+        return []
+    plane.links.accept(node_id)
+    return [_change_node(plane, node_id, lambda node: lifecycle.refusing(node, refused, report.reason, plane.clock.now_ms()))]
 
 
 def _record(plane: Plane, node_id: str, job: str, events: tuple[Event, ...]) -> Future[None]:

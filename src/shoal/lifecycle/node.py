@@ -233,6 +233,12 @@ def unkillable(node: Node, event: AllocationUnkillable, now_ms: int) -> ChangeSe
     return _cordon_for_health(node, Reason(code=ReasonCode.UNKILLABLE, message=message, since_ms=now_ms), now_ms)
 
 
+def refusing(node: Node, jobs: int, last: Reason, now_ms: int) -> ChangeSet:
+    """So many jobs in a row could not be prepared by the node's own fault: it takes no more work until a person has looked."""
+    message = f"{jobs} jobs in a row could not be prepared here; the last: {last.message}"
+    return _cordon_for_health(node, Reason(code=ReasonCode.UNHEALTHY, message=message, since_ms=now_ms), now_ms)
+
+
 def devices_found(node: Node, broken: Iterable[tuple[str, Reason]], now_ms: int) -> ChangeSet:
     """
     Devices that the agent finds broken, as of now: those named are, all others of the node are whole again.

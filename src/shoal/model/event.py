@@ -83,6 +83,8 @@ class PrepareFailed(_Event, frozen=True, kw_only=True, tag="allocation.prepare-f
     attempt: int
     reason: Reason
     fatal: bool = False
+    of_node: bool = False
+    """The node's own fault, whatever the job asks for: its disk, a device that is not given back. It speaks against the node."""
 
 
 class AllocationStarted(_Event, frozen=True, kw_only=True, tag="allocation.started"):

@@ -60,6 +60,8 @@ class Machine:
     attempts: dict[str, int] = field(default_factory=dict)
     """Highest attempt seen, by job: the fencing token at work."""
     violations: list[str] = field(default_factory=list)
+    refuses: bool = False
+    """Prepares nothing, by its own fault."""
     ran: list[tuple[str, int]] = field(default_factory=list)
     """(job, attempt) of every start."""
 
@@ -164,9 +166,10 @@ class Machine:
         how, order = work.label("prepare"), work.order
         if how == "hang":
             return
-        if how in ("fail", "fatal"):
-            reason = Reason(code=ReasonCode.PREPARE_FAILED, message="as its label says")
-            self._say(PrepareFailed(allocation=order.allocation, attempt=order.attempt, reason=reason, fatal=how == "fatal"))
+        if how in ("fail", "fatal") or self.refuses:
+            reason = Reason(code=ReasonCode.PREPARE_FAILED, message="the disk is full" if self.refuses else "as its label says")
+            ids = {"allocation": order.allocation, "attempt": order.attempt}
+            self._say(PrepareFailed(**ids, reason=reason, fatal=how == "fatal", of_node=self.refuses))  # type: ignore[arg-type]
             work.phase = "over"
             return
         work.phase = "prepared"

@@ -290,7 +290,7 @@ def test_a_held_device_is_refused_with_its_holder_and_free_again_after_the_relea
     failed = node.reports()[-1]
     assert type(failed).__name__ == "PrepareFailed"
     assert ALLOCATION in failed.reason.message  # type: ignore[union-attr]
-    assert not failed.fatal  # type: ignore[union-attr]
+    assert (failed.fatal, failed.of_node) == (False, True)  # type: ignore[union-attr]
     node.exit(0)
     node.course.prepare(other)
     assert node.course.devices.holders(GPUS[0]) == ("other.1.0",)

@@ -103,6 +103,7 @@ def test_mounts_that_cannot_be_are_refused(source: str, target: str, read_only: 
     with pytest.raises(Unprepared, match=says) as refused:
         binds_of((Mount(source=source, target=target, read_only=read_only),), as_root)
     assert refused.value.fatal is fatal
+    assert not refused.value.of_node, "the job asks for what is not here; that speaks against no node"
 
 
 # --- preparing ------------------------------------------------------------------------------------------------------------
@@ -148,8 +149,9 @@ def test_what_cannot_be_brought_is_told(spec: JobSpec, error: Exception, says: s
 def test_a_work_root_that_has_gone_is_a_reason_and_no_crash(tmp_path: Path) -> None:
     runtime = runtime_in(tmp_path)
     shutil.rmtree(tmp_path / "work")
-    with pytest.raises(Unprepared, match="No such file or directory"):
+    with pytest.raises(Unprepared, match="No such file or directory") as refused:
         runtime.prepare(prepare())
+    assert refused.value.of_node
 
 
 def test_the_sweep_spares_what_is_held(tmp_path: Path) -> None:

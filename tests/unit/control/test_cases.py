@@ -15,6 +15,7 @@ from shoal.model.event import JobUpdated
 from shoal.model.job import CancelMode, JobState, OnDisconnect
 from shoal.model.node import NodeState
 from shoal.model.queue import QueueSpec, Quota
+from shoal.model.reason import ReasonCode
 from shoal.model.values import ArrayList, Duration
 from shoal.model.wire import JobPatch
 
@@ -280,3 +281,68 @@ def test_nothing_is_held_by_what_has_ended(service: Service) -> None:
     snapshot = service.store.snapshot()
     assert not [a for a in snapshot.allocations if a.state in HOLDING]
     assert service.free_gpus() == 4
+
+
+# --- a node that refuses every start ------------------------------------------------------------------------------------------
+def test_case_11_a_node_that_prepares_nothing_is_cordoned_after_three_jobs_which_start_elsewhere(service: Service) -> None:
+    """Platform case 11: one bad node, and no job pays for it with a retry."""
+    with_nodes(service, "n1", "n2")
+    service.fleet.machines["n1"].refuses = True
+    states = []
+    for _ in range(4):
+        job = service.submit(spec_of(run_ms=500))
+        service.run_until_ended(job)
+        after = service.job(job)
+        assert (after.state, after.retries) == (JobState.SUCCEEDED, 0)
+        states.append((after.attempt, service.plane.world.nodes["n1"].state))
+    ready, cordoned = NodeState.READY, NodeState.CORDONED
+    assert states == [(2, ready), (2, ready), (2, cordoned), (1, cordoned)]
+    reason = service.plane.world.nodes["n1"].reason
+    assert reason is not None
+    assert (reason.code, reason.message) == (
+        ReasonCode.UNHEALTHY,
+        "3 jobs in a row could not be prepared here; the last: the disk is full",
+    )
+    service.check()
+
+
+def test_case_11_what_it_prepares_in_between_counts_for_it_and_a_person_gives_it_three_more(service: Service) -> None:
+    """Platform case 11."""
+    with_nodes(service, "n1", "n2")
+    machine = service.fleet.machines["n1"]
+    for refuses in (True, True, False, True, True):
+        machine.refuses = refuses
+        service.run_until_ended(service.submit(spec_of()))
+    assert service.plane.world.nodes["n1"].state is NodeState.READY
+    service.run_until_ended(service.submit(spec_of()))
+    assert service.plane.world.nodes["n1"].state is NodeState.CORDONED
+    service.settle(nodes.resume_node(service.plane, SYSTEM, "n1"))
+    for wanted in (NodeState.READY, NodeState.READY, NodeState.CORDONED):
+        service.run_until_ended(service.submit(spec_of()))
+        assert service.plane.world.nodes["n1"].state is wanted
+
+
+def test_case_11_jobs_that_fail_by_their_own_fault_and_a_bad_array_speak_against_no_node(service: Service) -> None:
+    """Platform case 11, from the other side: who asks for what no node has cordons none."""
+    with_nodes(service, "n1", "n2")
+    for _ in range(4):
+        service.submit(spec_of(labels={"prepare": "fail"}))
+    service.run(3_000, each=service.check)
+    assert {node.state for node in service.plane.world.nodes.values()} == {NodeState.READY}
+    for machine in service.fleet.machines.values():
+        machine.refuses = True
+    service.submit(spec_of(array=ArrayList.parse("0-7")))
+    service.run(3_000, each=service.check)
+    assert {node.state for node in service.plane.world.nodes.values()} == {NodeState.READY}
+
+
+def test_case_12_a_refused_start_leaves_nothing_counted(service: Service) -> None:
+    """Platform case 12: free counts are equal before and after."""
+    with_nodes(service, "n1")
+    before = service.free_gpus(), service.plane.schedule.queue_views()[0].used
+    service.fleet.machines["n1"].refuses = True
+    job = service.submit(spec_of(gpus=2, cpus=4))
+    service.run(400, each=service.check)
+    assert service.job(job).attempt >= 1
+    assert service.job(job).state is JobState.QUEUED
+    assert (service.free_gpus(), service.plane.schedule.queue_views()[0].used) == before

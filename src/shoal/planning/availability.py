@@ -42,7 +42,8 @@ def spot_trace(x: SpotTrace) -> Answer:
         work.find("event_rate", stops / (whole * x.tick), "1/h", "losses out of all-up / time all up", "stops a gang of all nodes")
     work.find("lost_per_event", sum(drops) / len(drops) if drops else 0.0, "nodes", "nodes lost / ticks in which any was lost")
     work.note("give event_rate to spot_gang in place of nodes x node_rate", whole > 0)
-    work.note(f"all nodes were up {together / alone:,.3g} times as often as independence says", alone > 0 and together > 2 * alone)
+    if alone > 0 and together > 2 * alone:
+        work.note(f"all nodes were up {together / alone:,.3g} times as often as independence says")
     return work.done(
         "measured on the trace; beside it p^N and N x rate, which hold for independent nodes",
         "one trace of one zone is one sample; losses within a tick count as one event",

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command_line import answer, shoal, start, variables
+from shoal.base.errors import Unavailable
+from shoal.client.settings import find_settings
+from shoal.client.submissions import Submissions
 from shoal.formats.jobfile import read_job
-from shoal.model.codec import decode_json
+from shoal.model.codec import decode_json, encode_json
 from shoal.model.job import Job
 from shoal.model.wire import Explanation, JobPage, JobView, NodeView, QueueView, SecretView, TokenView
 
@@ -223,6 +227,22 @@ def test_wait_ends_with_the_highest_code_of_an_array(state: Path, tmp_path: Path
     assert shoal(state, "logs", f"{job}_2").stdout == "element 2\n"
     assert f"for example {job}_0" in shoal(state, "logs", job).stderr
     assert shoal(state, "logs", "-f", job).exit_code == 2
+
+
+def test_a_job_whose_submit_was_repeated_is_waited_for_with_its_own_code_each_time(state: Path, tmp_path: Path) -> None:
+    """Platform case 29: the answer to the first submit is lost; the second finds the job, and its failure stays a failure."""
+    path = tmp_path / "job.yaml"
+    path.write_text("name: once\nrun: exit 7\n")
+    api = find_settings({}, state_dir=state).api()
+    body = encode_json(read_job(path.read_bytes(), "job.yaml")[0])
+    kept = Submissions(state / "submissions")
+    with suppress(Unavailable), kept.begin(body, key="lost", url=api.url, project=api.project, now_ms=time.time_ns() // 1_000_000):
+        first, _ = api.jobs.submit_body(body, key="lost")
+        raise Unavailable("the answer was lost")
+    again = shoal(state, "submit", str(path), "--quiet")
+    assert (again.exit_code, again.stdout.strip()) == (0, str(first.number)), again.output
+    assert [start(state, "wait", str(first.number)).wait(WAIT_S) for _ in range(2)] == [7, 7]
+    assert len([job for job in answer(state, "jobs", "--all")["items"] if job["spec"]["name"] == "once"]) == 1
 
 
 def test_wait_gives_up_after_its_time(state: Path) -> None:

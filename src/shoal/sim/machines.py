@@ -3,6 +3,7 @@ What machines do with commands in a replay: prepare, start, work for as long as 
 
 `answer` takes commands and gives back the reports that will come, each with its time; it is the agents' side of the outbox, and knows
 of jobs only how long they run. A report about work that was stopped in the meantime is dropped when its time comes (`still_true`).
+Members of a gang speak in reverse order of rank: whoever asks "are all ready?" after each then sees the first, who is not, at once.
 A silent machine goes on with its work, hears nothing and tells nothing; what it would have told waits until it is back (`come_back`).
 """
 
@@ -75,7 +76,7 @@ class Machines:
         at_ms = now_ms + self.told[job].prepare_ms
         reports: list[Report] = []
         alone: list[str] = []
-        for order in prepares:
+        for order in reversed(prepares):
             ids = {"allocation": order.allocation, "attempt": order.attempt}
             node = order.claim.node
             self._work[order.allocation] = _Work(node, tuple([task.rank for task in order.claim.tasks]))
@@ -94,7 +95,7 @@ class Machines:
         if not fresh:
             return ()
         job, attempt = fresh[0].job, fresh[0].attempt
-        starts = tuple(AllocationStarted(allocation=order.allocation, attempt=order.attempt, at_ms=now_ms) for order in fresh)
+        starts = tuple(AllocationStarted(allocation=order.allocation, attempt=order.attempt, at_ms=now_ms) for order in reversed(fresh))
         return (Reports(now_ms, job, starts), *self._ends(job, attempt, [order.allocation for order in fresh], now_ms))
 
     def _ends(self, job: str, attempt: int, allocations: list[str], start_ms: int) -> tuple[Reports, ...]:
@@ -104,7 +105,7 @@ class Machines:
             return ()
         at_ms = start_ms + told.run_ms
         reports: list[Report] = []
-        for allocation in allocations:
+        for allocation in reversed(allocations):
             for rank in self._work[allocation].ranks:
                 reports.append(TaskExited(allocation=allocation, attempt=attempt, rank=rank, exit_code=told.exit_code, at_ms=at_ms))
             reports.append(AllocationReleased(allocation=allocation, attempt=attempt, at_ms=at_ms))

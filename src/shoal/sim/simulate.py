@@ -158,7 +158,8 @@ def simulate(workload: Workload, source: str, setting: Setting, progress: Progre
 def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progress: Progress | None) -> Run:
     queues = sorted({job.queue for job in jobs} | {DEFAULT_QUEUE})
     spec = QueueSpec(order=named.order)
-    course = Course(policy=named.policy, seed=setting.seed, check=setting.check)
+    quiet = replace(named.policy, waits_per_plan=0)  # nobody reads why jobs wait, and what is placed does not depend on it
+    course = Course(policy=quiet, seed=setting.seed, check=setting.check)
     replay = Replay(setting.nodes, (Queue(id=name, spec=spec) for name in queues), jobs, course)
     if progress is not None:
         replay.at_rest = _Teller(progress, named.name, len(jobs)).look

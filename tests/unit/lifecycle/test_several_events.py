@@ -7,6 +7,7 @@ import pytest
 from shoal.base.rng import Rng
 from shoal.lifecycle.job import advance_all, advance_job
 from shoal.lifecycle.picture import merged, moved
+from shoal.lifecycle.turn import Turn
 from shoal.model.change import ChangeSet
 from shoal.model.event import (
     AllocationFenced,
@@ -20,7 +21,7 @@ from shoal.model.event import (
     TaskExited,
     TimeLimitReached,
 )
-from shoal.model.job import CancelMode
+from shoal.model.job import CancelMode, Job
 from shoal.testing.gangs import TERMS, Gang, a_reason
 
 
@@ -58,3 +59,20 @@ def test_several_events_in_one_turn_are_as_one_after_the_other(seed: int) -> Non
     assert together.events == one_by_one.events
     assert together.commands == one_by_one.commands
     assert {record.id for record in together.put} <= {record.id for record in one_by_one.put}
+
+
+def test_what_an_event_says_without_changing_anything_does_not_go_out_with_the_others() -> None:
+    gang = Gang.running(nodes=2)
+    turn = Turn(gang.picture, gang.now_ms, "anna")
+    turn.begin_event()
+    turn.set_job(priority=7)
+    turn.say(CancelRequested(mode=CancelMode.GRACEFUL, reason="news"))
+    turn.settle_event()
+    turn.begin_event()
+    turn.set_job(priority=7)
+    turn.set_member(next(iter(turn.members.values())), port=turn.members[next(iter(turn.members))].port)
+    turn.say(CancelRequested(mode=CancelMode.GRACEFUL, reason="no news"))
+    turn.settle_event()
+    changes = turn.changes()
+    assert [row.body.reason for row in changes.events if isinstance(row.body, CancelRequested)] == ["news"]
+    assert [type(record) for record in changes.put] == [Job]

@@ -1,0 +1,55 @@
+"""
+How fast a log is replayed: a log made from a seed, played through the cycle and the lifecycle with a cycle per instant.
+
+    python bench/swf.py [--jobs 20000] [--processors 1024] [--largest 512] [--load 0.9] [--seed 1] [--policy default]
+
+The jobs of the log are gangs of up to 64 nodes of eight; a run with `--largest 8` shows what a job of one node costs. The last line is
+JSON; `seconds` and `jobs_per_s` are of the whole replay, reading and making the log apart. Figures are for an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+
+from shoal.sim.generate import LogPlan, generate_swf
+from shoal.sim.policies import named_policy
+from shoal.sim.simulate import PER_NODE, Setting, fleet_for, read_trace, simulate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--processors", type=int, default=1_024)
+    parser.add_argument("--largest", type=int, default=512)
+    parser.add_argument("--load", type=float, default=0.9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", default="default")
+    given = parser.parse_args()
+    plan = LogPlan(jobs=given.jobs, processors=given.processors, largest=given.largest, load=given.load, seed=given.seed)
+    began = time.perf_counter()
+    workload = read_trace(generate_swf(plan), "generated", PER_NODE)
+    made_s = time.perf_counter() - began
+    setting = Setting(nodes=fleet_for(workload), policies=(named_policy(given.policy),), seed=given.seed)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    (run,) = simulate(workload, "generated", setting).runs
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    metrics = run.metrics
+    print(f"{metrics.jobs:,} jobs, {run.cycles:,} cycles, mean wait {metrics.wait_s.mean:,.0f} s, use {metrics.utilisation:.1%}")
+    figures = {
+        "jobs": metrics.jobs,
+        "cycles": run.cycles,
+        "made_s": round(made_s, 2),
+        "seconds": round(seconds, 2),
+        "cpu_s": round(cpu_s, 2),
+        "jobs_per_s": round(metrics.jobs / seconds),
+        "jobs_per_cpu_s": round(metrics.jobs / cpu_s),
+        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

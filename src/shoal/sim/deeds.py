@@ -77,6 +77,8 @@ def _tell_jobs(event: Happening, replay: Replay) -> None:
         raise Invalid(f"at {replay.time_ms} ms: no job that has arrived is named {pattern!r}")
     for job in matched:
         replay.tell(job, _verb(event), PERSON)
+        for element in replay.world.elements_of(job):
+            replay.tell(element, _verb(event), PERSON)
 
 
 def _verb(event: Happening) -> tuple[Event, ...]:

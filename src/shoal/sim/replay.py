@@ -296,7 +296,7 @@ class Replay:
     def _set_timer(self, job_id: str) -> None:
         """Plans the next thing that the clock alone brings about for this job, where it does."""
         job = self.world.jobs.get(job_id)
-        if job is None or job.state in WAITING:
+        if job is None or job.is_array or job.state in WAITING:
             return
         told = self.machines.told[job_id]
         due_ms = next_due_ms(Picture(job=job, attempt=self.world.attempts.get(job_id)))

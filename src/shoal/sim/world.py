@@ -90,6 +90,10 @@ class World:
             ended={job_id: self.ended[job_id].state for job_id in wanted if job_id in self.ended},
         )
 
+    def elements_of(self, array_id: str) -> list[str]:
+        """Ids of the live elements of an array; none for a job that is no array."""
+        return sorted(job.id for job in self.jobs.values() if job.array is not None and job.array.array_id == array_id)
+
     def learn_dependencies(self) -> None:
         """Tells the board how jobs ended that somebody new depends on."""
         unknown = self.board.unknown_dependencies()
@@ -109,7 +113,7 @@ class World:
             self.queues[record.id] = record
 
     def _put_job(self, job: Job) -> None:
-        before = self.jobs.get(job.id)
+        before = self.jobs.get(job.id) or self.ended.get(job.id)
         if job.array is not None and (before is None or before.state is not job.state):
             counts = self.array_counts.setdefault(job.array.array_id, {})
             if before is not None:

@@ -172,6 +172,7 @@ def test_what_runs_is_not_changed_and_that_is_told(state: Path) -> None:
     more = up(state, "--nodes", "3")
     assert more["started"] == ["n3"]
     assert [len(view["devices"]) for view in answer(state, "nodes")] == [1, 1, 1]
+    assert up(state, "--nodes", "1")["nodes"] == ["n1", "n2", "n3"], "in their order"
 
 
 def test_nodes_come_up_in_the_pool_that_is_named(state: Path) -> None:

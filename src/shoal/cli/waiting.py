@@ -23,19 +23,18 @@ ASK_EVERY_S = 5.0
 class WaitNote:
     """Shown each new picture of one job, it tells through `note` what a waiting one waits for; again when that is something else."""
 
-    def __init__(self, api: Api, note: Callable[[str], object]) -> None:
+    def __init__(self, api: Api, note: Callable[[str], object], now_s: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._note = note
+        self._now_s = now_s
         self._ask_at: float | None = None
         self._told: tuple[ReasonCode, ...] | None = None
 
     def see(self, job: Job) -> None:
-        now = time.monotonic()
-        if job.state not in WAITING:
-            self._ask_at = None
-        elif self._ask_at is None:
+        now = self._now_s()
+        if self._ask_at is None:
             self._ask_at = now + TELL_AFTER_S
-        elif now >= self._ask_at:
+        elif job.state in WAITING and now >= self._ask_at:
             self._ask_at = now + ASK_EVERY_S
             with suppress(ShoalError):  # A courtesy: what the follower itself needs, it asks for itself.
                 self._tell(job)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -202,7 +203,10 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
     if not 0 <= count <= NODES_MAX:
         raise Invalid(f"--nodes {count}: between 0 and {NODES_MAX} agents run on one machine")
     alike = local[0].pretend if len({node.pretend for node in local}) == 1 else None
-    nodes = [*local[:count], *(NodeAsked(name=f"n{at + 1}", pretend=alike) for at in range(len(local), count))]
+    nodes = local[:count]
+    names = {node.name for node in before.nodes}
+    fresh = (name for name in (f"n{at}" for at in range(1, NODES_MAX + len(names) + 1)) if name not in names)
+    nodes += [NodeAsked(name=name, pretend=alike) for name in islice(fresh, count - len(nodes))]
     if asked.pretend is not None:
         _check_pretend(asked.pretend)
         nodes = [msgspec.structs.replace(node, pretend=asked.pretend) for node in nodes]
@@ -248,10 +252,10 @@ def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell
         _tell_moved(place, running, node, tell)
         nodes.append(node)
     names = {node.name for node in nodes}
-    for name in known.keys() - names:
-        if find_process(place.processes, f"agent-{name}") is not None:
-            tell(f"node {name} runs, too; `shoal down` stops it")
-            nodes.append(known[name])
+    for node in before.nodes:
+        if node.name not in names and find_process(place.processes, f"agent-{node.name}") is not None:
+            tell(f"node {node.name} runs, too; `shoal down` stops it")
+            nodes.append(node)
     return msgspec.structs.replace(wanted, nodes=tuple(nodes))
 
 

@@ -7,11 +7,15 @@ it true.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from shoal.formats import scenario
 from shoal.formats.scenario import read_scenario
+from shoal.model.job import Spec
 from shoal.sim.scenario import difference, play, verdicts
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -20,12 +24,12 @@ CASES = [path for path in FILES if path.name.startswith("c")]
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_scenario_comes_out_as_its_file_says(path: Path) -> None:
-    scenario = read_scenario(path.read_bytes(), path.name)
-    bad = [verdict for verdict in verdicts(scenario) if not verdict.good]
-    if scenario.waits_for is None:
-        assert not bad, f"{len(bad)} of {scenario.interleavings} interleavings differ\n" + difference(bad[0])
+    read = read_scenario(path.read_bytes(), path.name)
+    bad = [verdict for verdict in verdicts(read) if not verdict.good]
+    if read.waits_for is None:
+        assert not bad, f"{len(bad)} of {read.interleavings} interleavings differ\n" + difference(bad[0])
     else:
-        assert bad, f"{path.name} comes out as it says: take `waits_for: {scenario.waits_for}` out"
+        assert bad, f"{path.name} comes out as it says: take `waits_for: {read.waits_for}` out"
         assert not any("broken invariant" in fault for verdict in bad for fault in verdict.faults), difference(bad[0])
 
 
@@ -49,7 +53,38 @@ expect:
   - {{at: always, any_of: [{{gpus_held: 0}}, {{gpus_held: 8}}]}}
   - {{at: end, gpus_held: 0, jobs: {{before: SUCCEEDED, next: SUCCEEDED}}}}
 """
-    scenario = read_scenario(text, "c14")
     for seed in range(3):
-        verdict = play(scenario, seed)
+        verdict = play(read_scenario(text, "c14"), seed)
         assert verdict.good, difference(verdict)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scenario.md"
+
+
+def test_the_scenario_that_the_page_shows_comes_out_as_it_says() -> None:
+    (text,) = re.findall(r"```yaml scenario\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    verdict = play(read_scenario(text, PAGE.name))
+    assert verdict.good, difference(verdict)
+
+
+@pytest.mark.parametrize("kind", [scenario.Nodes, scenario.QueueEntry, scenario.Behaviour, scenario.Happening, scenario.Expectation])
+def test_the_page_tells_every_key(kind: type[Spec]) -> None:
+    told = set(re.findall(r"`([a-z_]+)", PAGE.read_text(encoding="utf-8")))
+    assert set(kind.__struct_fields__) - told == set()
+
+
+def test_the_page_tells_every_key_of_what_must_be_so_and_every_deed() -> None:
+    told = set(re.findall(r"`([a-z_]+)", PAGE.read_text(encoding="utf-8")))
+    for kind in (scenario.JobWant, scenario.QueueWant, scenario.NodeWant):
+        assert set(kind.__struct_fields__) - told - {"count"} == set()
+    assert set(get_args(scenario.Deed)) <= told
+
+
+def test_every_case_of_the_table_that_is_met_has_a_file() -> None:
+    """And each file of a case stands in the table."""
+    rows = re.findall(r"^\| (C\d[^|]*) \| [^|]* \| ([^|]*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    states = {int(number): state for names, state in rows for number in re.findall(r"C(\d+)", names)}
+    assert sorted(states) == list(range(1, 29))
+    met = {number for number, state in states.items() if state.startswith("met")}
+    files = {int(path.name[1:3]) for path in CASES if read_scenario(path.read_bytes(), path.name).waits_for is None}
+    assert met == files

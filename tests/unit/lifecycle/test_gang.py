@@ -6,10 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.lifecycle.ending import _wait_for_nodes
-from shoal.lifecycle.job import advance_all
-from shoal.lifecycle.orders import is_wanted, with_members
 from shoal.model.attempt import AllocationState
-from shoal.model.codec import encode_stored
 from shoal.model.command import Commit, Prepare, Stop
 from shoal.model.event import (
     AllocationFenced,
@@ -22,10 +19,10 @@ from shoal.model.event import (
     PrepareLate,
     TimeLimitReached,
 )
-from shoal.model.job import CancelMode, GpuAsk, JobState, Retry
+from shoal.model.job import CancelMode, JobState, Retry
 from shoal.model.reason import ReasonCode
 from shoal.model.values import Duration
-from shoal.testing.gangs import TERMS, Gang, a_reason
+from shoal.testing.gangs import Gang, a_reason
 
 
 def lost(gang: Gang, node_rank: int) -> AllocationLost:
@@ -59,40 +56,6 @@ def test_a_gang_commits_only_when_the_last_member_is_prepared() -> None:
     assert [type(c) for c in commits] == [Commit] * 3
     assert all(isinstance(c, Commit) and (c.master_address, c.master_port) == ("10.0.0.0", 29_500) for c in commits)
     assert isinstance(commits[0], Commit)
-    assert commits[0].members == (), "they are read when it is handed out"
-    handed_out = with_members(commits[0], gang.picture)
-    assert [(m.node, m.address, m.tasks) for m in handed_out.members] == [(f"n{i}", f"10.0.0.{i}", 1) for i in range(3)]
-
-
-def test_a_commit_that_is_handed_out_again_later_has_the_same_members() -> None:
-    gang = Gang.placed(nodes=3, tasks_per_node=2)
-    gang.commands()
-    for rank in range(3):
-        gang.tell(gang.prepared(rank))
-    commit = gang.commands()[0]
-    assert isinstance(commit, Commit)
-    first = with_members(commit, gang.picture)
-    gang.tell(gang.started(1))
-    for rank in (2, 3):
-        gang.tell(gang.exited(1, rank=rank))
-    gang.tell(gang.released(1))
-    gang.tell(lost(gang, 2))
-    mixed = replace(gang.picture, allocations=tuple(reversed(gang.picture.allocations)))
-    assert with_members(commit, mixed) == first
-    assert [member.tasks for member in first.members] == [2, 2, 2]
-
-
-def test_what_a_gang_has_stored_grows_as_its_nodes_do() -> None:
-    """A thousand nodes of eight tasks write 2 MB of commands (measured 1.8), each twice: in the outbox and in the change. Not 162."""
-    sizes = []
-    for nodes in (10, 1_000):
-        gang = Gang.placed(nodes=nodes, tasks_per_node=8, gpus=GpuAsk(count=8))
-        events = [gang.prepared(rank) for rank in range(nodes)]
-        rows = (*gang.sent, *advance_all(gang.picture, events, gang.now_ms, TERMS).commands)
-        assert len(rows) == 2 * nodes
-        sizes.append(sum(len(encode_stored(row)) for row in rows))
-    assert sizes[1] < 110 * sizes[0]
-    assert sizes[1] < 3_000_000
 
 
 def test_a_gang_of_one_node_is_told_to_start_at_once_and_needs_no_commit() -> None:
@@ -497,16 +460,3 @@ def test_a_cancel_while_members_prepare_stops_them_and_ends_when_they_have_given
     assert gang.commands() == []
     gang.release_all()
     assert gang.job.state is JobState.CANCELLED
-
-
-def test_a_start_is_not_handed_out_once_its_allocation_is_fenced_but_a_stop_always_is() -> None:
-    gang = Gang.placed()
-    prepare = gang.commands()[0]
-    assert is_wanted(prepare, gang.members[0])
-    gang.tell(lost(gang, 0))
-    stop = gang.commands()[0]
-    assert is_wanted(prepare, gang.members[0])
-    gang.tell(fenced(gang, 0))
-    assert not is_wanted(prepare, gang.members[0])
-    assert not is_wanted(prepare, None)
-    assert is_wanted(stop, gang.members[0])

@@ -219,11 +219,6 @@ def read_scenario(text: bytes | str, source: str) -> Scenario:
     return _opened(sheet, source, jobs)
 
 
-def is_scenario(text: str) -> bool:
-    """Whether a YAML text looks like a scenario rather than a job: it has a cluster and says what it expects."""
-    return re.search(r"^cluster:", text, re.MULTILINE) is not None and re.search(r"^expect:", text, re.MULTILINE) is not None
-
-
 def _opened(sheet: _Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
     return Scenario(
         name=sheet.name,
@@ -379,8 +374,7 @@ def _span(text: str) -> Span:
 def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
     names: Mapping[str, int] = _counted(job.spec.name for job in jobs)
     faults = [Fault(f"{count} jobs are named {name!r}; give each a name of its own", "/jobs") for name, count in names.items() if count > 1]
-    for at, entry in enumerate(sheet.cluster):
-        faults += _tried(lambda entry=entry: names_of(entry.nodes), f"/cluster/{at}/nodes")
+    faults += _cluster_rules(sheet)
     for at, event in enumerate(sheet.events):
         faults += _event_rules(event, f"/events/{at}")
     for at, wanted in enumerate(sheet.expect):
@@ -397,6 +391,23 @@ def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
                 faults.append(Fault(f"job {job.spec.name} depends on {dependency.job!r}, which arrives after it", "/jobs"))
     if not 1 <= sheet.interleavings <= limits.ARRAY_TASKS_MAX:
         faults.append(Fault(f"interleavings is {sheet.interleavings}; from 1 to {limits.ARRAY_TASKS_MAX:,} is possible", "/interleavings"))
+    return faults
+
+
+def _cluster_rules(sheet: _Sheet) -> list[Fault]:
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for at, entry in enumerate(sheet.cluster):
+        faults += _tried(lambda entry=entry: names_of(entry.nodes), f"/cluster/{at}/nodes")
+        if not 0 <= entry.gpus <= limits.GPUS_PER_NODE_MAX:
+            faults.append(Fault(f"gpus is {entry.gpus}; from 0 to {limits.GPUS_PER_NODE_MAX} is possible", f"/cluster/{at}/gpus"))
+        names = [] if faults else list(names_of(entry.nodes))
+        faults += [Fault(f"there are two nodes {name!r}", f"/cluster/{at}/nodes") for name in names if name in seen]
+        seen.update(names)
+    queues = {entry.name for entry in sheet.queues} | {"default"}
+    for at, queue in enumerate(sheet.queues):
+        if queue.parent is not None and queue.parent not in queues:
+            faults.append(Fault(f"queue {queue.name}: its parent {queue.parent!r} is not among queues", f"/queues/{at}/parent"))
     return faults
 
 

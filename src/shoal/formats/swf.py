@@ -22,6 +22,8 @@ FIELDS = 18
 CANCELLED = 5
 PIECES = frozenset({2, 3, 4})
 FAILED = 0
+NUMBER_MAX = 1e12
+"""Past any time or count of a log; also keeps out what is no number."""
 
 
 class SwfLine(NamedTuple):
@@ -85,12 +87,22 @@ def _line(text: str, number: int, source: str) -> SwfLine:
     if len(fields) < FIELDS:
         what = f"a job has {FIELDS} fields, this line {len(fields)}"
         raise Invalid(f"{source} line {number}: {what}", (Fault(what, "", number),))
+    values = [_value(field) for field in fields[:FIELDS]]
+    odd = next((field for field, value in zip(fields, values, strict=False) if value is None), None)
+    if odd is not None:
+        what = f"{odd[:40]!r} is no number that a log can have"
+        raise Invalid(f"{source} line {number}: {what}", (Fault(what, "", number),))
+    known = [value or 0.0 for value in values]
+    job, allocated, requested, status, user, queue = (int(known[at]) for at in (0, 4, 7, 10, 11, 14))
+    return SwfLine(job, known[1], known[3], allocated, requested, known[8], status, user, queue)
+
+
+def _value(text: str) -> float | None:
     try:
-        job, user, queue = int(fields[0]), int(fields[11]), int(fields[14])
-        allocated, requested, status = int(float(fields[4])), int(float(fields[7])), int(float(fields[10]))
-        return SwfLine(job, float(fields[1]), float(fields[3]), allocated, requested, float(fields[8]), status, user, queue)
-    except ValueError as error:
-        raise Invalid(f"{source} line {number}: {error}", (Fault(str(error), "", number),)) from error
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) <= NUMBER_MAX else None
 
 
 def _reason_to_leave_out(line: SwfLine) -> str:

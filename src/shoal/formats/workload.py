@@ -39,10 +39,9 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace: jobs in the order in which they arrive, its own fleet where it tells one, and what was left out or changed, in words."""
+    """A trace: jobs in the order in which they arrive, and what was left out or changed, in words."""
 
     jobs: tuple[TraceJob, ...] = ()
-    nodes: tuple[Node, ...] = ()
     notes: tuple[str, ...] = ()
     processors: int = 0
     """What the trace says its machine had; 0 where it does not."""

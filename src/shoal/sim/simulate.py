@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import Invalid
-from shoal.formats.openb import NODE_COLUMNS, POD_COLUMNS, read_nodes, read_pods
+from shoal.formats.openb import read_nodes, read_pods
 from shoal.formats.philly import read_jobs_table
 from shoal.formats.swf import read_swf
 from shoal.formats.workload import NodeKind, TraceJob, Workload, node_of
@@ -123,19 +123,11 @@ def read_node_table(lines: Iterable[str], source: str) -> tuple[Node, ...]:
 
 
 def fleet_for(workload: Workload) -> tuple[Node, ...]:
-    """The fleet that a trace tells of. Raises Invalid where it tells none."""
-    if workload.nodes:
-        return workload.nodes
+    """A fleet of as many GPUs as the trace says that its machine had processors. Raises Invalid where it says none."""
     if not workload.processors:
         raise Invalid("this trace does not say on what it ran; give --fleet, for example --fleet 16x8")
     whole, rest = divmod(workload.processors, PER_NODE)
     return read_fleet(",".join([f"{whole}x{PER_NODE}"] * (whole > 0) + [f"1x{rest}"] * (rest > 0)))
-
-
-def is_node_table(first_line: str) -> bool:
-    """Whether a heading is that of openb's nodes."""
-    names = {name.strip() for name in first_line.split(",")}
-    return set(NODE_COLUMNS) <= names and not set(POD_COLUMNS) <= names
 
 
 # --- playing -----------------------------------------------------------------------------------------------------------------

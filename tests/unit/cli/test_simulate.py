@@ -83,7 +83,7 @@ def test_a_scenario_is_judged(tmp_path: Path) -> None:
     ("name", "text", "more", "want"),
     [
         ("x.yaml", SCENARIO.replace("gpus", "gpsu"), (), "x.yaml:4:15: /jobs/0/gpsu: unknown key"),
-        ("x.swf", "; MaxProcs: 8\n" + "1 " * 17 + "x\n1 2\n", (), "x.swf:3: a job has 18 fields"),
+        ("x.swf", "; MaxProcs: 8\n" + "1 " * 18 + "\n1 2\n", (), "x.swf:3: a job has 18 fields"),
         ("x.csv", "a,b\n1,2\n", (), "not a trace that is known here"),
         ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", (), "give --fleet"),
         ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "lots"), "write nodes x GPUs"),

@@ -51,7 +51,7 @@ def test_processors_become_whole_nodes_and_a_rest() -> None:
     assert (rounded.nodes.low, rounded.gpus.count) == (3, 8)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("line", ["1 2 3", "1 0 0 soon 1 0 0 1 1 1 1 1 1 1 1 1 1 1"])
+@pytest.mark.parametrize("line", ["1 2 3", "1 0 0 soon 1 0 0 1 1 1 1 1 1 1 1 1 1 1", "1 0 0 nan" + " 1" * 14, "1 1e300" + " 1" * 16])
 def test_a_line_that_is_no_job_is_told_with_its_number(line: str) -> None:
     with pytest.raises(Invalid, match=r"log\.swf line 2: ") as caught:
         read_swf(["; Version: 2.2", line], "log.swf", 8)

@@ -95,6 +95,7 @@ FAULTS = [
     ("  - {name: x}\nevents:\n  - {at: 1s}", r"this event does nothing", 8),
     ("  - {name: x}\nevents:\n  - {at: 1s, cancel: x, hold: x}", r"has cancel and hold; give exactly one", 8),
     ("  - {name: x}\nevents:\n  - {at: 1s, node: n0}", r"node and does go together", 8),
+    ("  - {name: x}\nqueues:\n  - {name: q, parent: nowhere}", r"its parent 'nowhere' is not among queues", 8),
     ("  - {name: x}\ninterleavings: 0", r"interleavings is 0", 7),
 ]
 
@@ -107,6 +108,20 @@ def test_a_fault_of_a_file_is_told_with_its_place(jobs: str, want: str, line: in
     fault = caught.value.faults[0]
     assert re.search(want, fault.message), fault.message
     assert line is None or fault.line == line
+
+
+@pytest.mark.parametrize(
+    ("cluster", "want"),
+    [
+        ("[n0, n0]", "there are two nodes 'n0'"),
+        ("[{nodes: n0, gpus: 65}]", "gpus is 65; from 0 to 64"),
+        ("['n[3-1]']", "a range must rise"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_a_fault(cluster: str, want: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_scenario(f"name: x\ncluster: {cluster}\nexpect:\n  - {{at: end}}\n", "x")
+    assert want in caught.value.faults[0].message
 
 
 def test_a_moment_that_is_none_is_a_fault() -> None:

@@ -91,7 +91,7 @@ def submit_batch(plane: Plane, caller: Caller, submissions: Sequence[Submission]
 # --- checking and resolving -----------------------------------------------------------------------------------------------
 def _resolved(plane: Plane, caller: Caller, submission: Submission) -> tuple[JobSpec, Queue]:
     """The spec with its names made definite, and its queue. Raises Invalid with every fault found."""
-    spec = _as_user(caller, submission.spec)
+    spec = _as_user(plane, caller, submission.spec)
     faults = [*check_spec(spec)]
     queue = _queue_of(plane, submission.project, spec, faults)
     depends_on = _dependencies(plane, caller, submission.project, spec, faults)
@@ -103,12 +103,23 @@ def _resolved(plane: Plane, caller: Caller, submission: Submission) -> tuple[Job
     return spec, queue
 
 
-def _as_user(caller: Caller, spec: JobSpec) -> JobSpec:
-    """The spec with the Unix user that its tasks run as: the caller's own; another only for an admin."""
+def _as_user(plane: Plane, caller: Caller, spec: JobSpec) -> JobSpec:
+    """
+    The spec with the Unix user that its tasks run as: the caller's own; another only for an admin.
+
+    Without one a task runs as its agent does. Where an agent is root that would make every member root, so it is refused.
+    """
     if spec.user is not None and spec.user != caller.unix_user and caller.role != "admin":
         own = f"as {caller.unix_user!r}" if caller.unix_user else "without `user`, as the agents' own user"
         raise Forbidden(f"{caller.principal} cannot run jobs as Unix user {spec.user!r}; submit {own}")
-    return spec if spec.user is not None or caller.unix_user is None else msgspec.structs.replace(spec, user=caller.unix_user)
+    if caller.unix_user is not None:
+        return spec if spec.user is not None else msgspec.structs.replace(spec, user=caller.unix_user)
+    if caller.role != "admin" and (roots := sorted(node.id for node in tuple(plane.world.nodes.values()) if node.facts.as_root)):
+        raise Forbidden(
+            f"{caller.principal} is mapped to no Unix user, and the agent of {roots[0]} runs as root: its jobs would be root there; "
+            "an administrator makes a token with --unix-user NAME"
+        )
+    return spec
 
 
 def _queue_of(plane: Plane, project: str, spec: JobSpec, faults: list[Fault]) -> Queue | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from serving import ANNA, SYSTEM, Service, spec_of
+from serving import ANNA, SYSTEM, Service, facts_of, spec_of
 from shoal.base.errors import Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
-from shoal.control import jobs, queues, secrets
+from shoal.control import jobs, nodes, queues, secrets
 from shoal.control.access import Caller
 from shoal.model.job import Dependency, JobState, WorkDir
 from shoal.model.queue import QueueSpec
 from shoal.model.values import ArrayList
+from shoal.model.wire import Join
 
 
 @pytest.fixture
@@ -146,6 +148,17 @@ def test_tasks_run_as_the_callers_own_unix_user_and_nobody_elses(service: Servic
         ask(service, spec_of(user="root"), ada)
     with pytest.raises(Forbidden):
         ask(service, spec_of(user="root"), ANNA)
+
+
+def test_where_agents_are_root_only_an_administrator_may_go_without_a_unix_user(service: Service) -> None:
+    facts = msgspec.structs.replace(facts_of("r1", 2), as_root=True)
+    service.settle(nodes.join_node(service.plane, SYSTEM, Join(name="r1", facts=facts)))
+    with pytest.raises(Forbidden, match=r"runs as root.*--unix-user"):
+        ask(service, spec_of(), ANNA)
+    ada = Caller(principal="user/ada", project="default", unix_user="ada")
+    assert ask(service, spec_of(), ada).job.spec.user == "ada"
+    admin = Caller(principal="user/admin", role="admin")
+    assert ask(service, spec_of(), admin).job.spec.user is None
 
 
 def test_a_batch_answers_for_each_item(service: Service) -> None:

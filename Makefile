@@ -6,6 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # Tests wait more than they compute: one worker more than there are cores keeps these busy.
 WORKERS ?= $(shell expr `nproc 2>/dev/null || echo 2` + 1)
+WORKERS ?= 2
 EXTRAS := postgres plots tui kubernetes ray otel
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" PIP_FIND_LINKS= $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras

@@ -7,6 +7,9 @@ tests that need a service which is missing are left out with a word at the end, 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 
@@ -15,24 +18,26 @@ from services import STRICT, missing
 settings.register_profile("shoal", deadline=None, print_blob=True)
 settings.load_profile("shoal")
 
-LEFT_OUT: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT_OUT] = {}
+WANT = re.compile(r"service (.+) is missing: (.+)")
+"""Why a test was left out, as its report says it: with workers, the process that sums up has seen nothing else of it."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Finds out what is missing when tests are collected: every worker does that, and so does the process that reports."""
+    """Marks what cannot run here. Where several workers share the tests, those that may take longest begin, so that none is left alone."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_seconds_allowed, reverse=True)  # Stable: the rest keeps its order.
     for item in items:
         for mark in item.iter_markers("service"):
             name = mark.args[0]
             how = missing(name)
-            if how is None:
-                continue
-            config.stash[LEFT_OUT].setdefault(f"{name} ({how})", []).append(item.nodeid)
-            if not STRICT:
+            if how is not None and not STRICT:
                 item.add_marker(pytest.mark.skip(reason=f"service {name} is missing: {how}"))
+
+
+def _seconds_allowed(item: pytest.Item) -> float:
+    """What a test says that it may need; 0 for all that need no more than usual."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark is not None else 0.0
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -51,11 +56,12 @@ def pytest_runtest_makereport(item: pytest.Item):  # type: ignore[no-untyped-def
         report.longrepr = f"{item.nodeid} was skipped, which SHOAL_CI_STRICT=1 forbids: {report.longrepr}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     if not skipped:
         return
     terminalreporter.section(f"left out: {len(skipped)} tests")
-    for what, tests in sorted(config.stash[LEFT_OUT].items()):
-        terminalreporter.write_line(f"{len(tests)} for want of {what}")
+    wants = Counter(found.groups() for report in skipped if (found := WANT.search(str(report.longrepr[2]))) is not None)
+    for (name, how), count in sorted(wants.items()):
+        terminalreporter.write_line(f"{count} for want of {name} ({how})")
     terminalreporter.write_line("In CI (SHOAL_CI_STRICT=1) each of these would fail.")

@@ -92,10 +92,11 @@ def shrinking(found: dict[str, str], exceptions: dict[str, str], rule: str) -> N
 
 
 def test_modules_have_a_size_that_one_can_hold_in_mind() -> None:
+    """A file of tests is read one test at a time, so only the upper bound holds for it."""
     lines = {name_of(path): path.read_text(encoding="utf-8").count("\n") for path in python_files()}
     over = {name: f"{count} lines" for name, count in lines.items() if count > MODULE_LINES_MAX}
     assert not over, f"over {MODULE_LINES_MAX} lines, without exception: {over}"
-    asked = {name: f"{count} lines" for name, count in lines.items() if count > MODULE_LINES_ASK}
+    asked = {name: f"{count} lines" for name, count in lines.items() if count > MODULE_LINES_ASK and name.startswith("src/")}
     shrinking(asked, LONG_MODULES, f"modules over {MODULE_LINES_ASK} lines need a reason")
 
 

@@ -3,6 +3,7 @@ The maintained picture that a cycle judges: built from a snapshot, or moved forw
 
     columns   nodes as rows: free devices, CPU, memory, topology        (`columns`, with `rooms` on top)
     quota     the tree with what each queue holds                       (`quota`)
+    horizon   when held room comes back                                 (`horizon`)
     pending   jobs that only room, order, quota or time keep waiting    (`pending`)
     gates     jobs that something else keeps waiting                    (`admit`)
     records   the records themselves, by id: what `check` and `explain` look at
@@ -24,6 +25,7 @@ from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
 from shoal.scheduling.columns import Columns, Holding
+from shoal.scheduling.horizon import Horizon
 from shoal.scheduling.pending import Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of
 from shoal.scheduling.rooms import RoomTable
@@ -55,6 +57,8 @@ class Board:
         """Allocation ids by node."""
         self.array_live: dict[str, int] = {}
         """Elements that started and have not ended, by array id, where the array limits them."""
+        self.horizon = Horizon(self)
+        """When held room comes back."""
         self.ended: dict[str, JobState] = {}
         """End states of jobs that some live job depends on."""
         self._dependents: dict[str, dict[str, None]] = {}
@@ -81,6 +85,8 @@ class Board:
         board.ended = {job_id: state for job_id, state in board.ended.items() if job_id in board._dependents}
         for job in board.jobs.values():
             board._file(job)
+        for job_id in board.held_by:
+            board.horizon.note_job(job_id)
         return board
 
     def apply(self, change: Change) -> None:
@@ -102,8 +108,10 @@ class Board:
             row = self.columns.row.get(node)
             if row is not None:
                 self.columns.refresh(row)
+            self.horizon.note_node(node)
         for job_id in moved.jobs:
             self._refile(job_id)
+            self.horizon.note_job(job_id)
 
     @property
     def records(self) -> BoardRecords:
@@ -238,6 +246,7 @@ class Board:
 
     def _drop_job(self, job_id: str, ended: JobState | None, moved: _Moved) -> None:
         before = self.jobs.pop(job_id, None)
+        moved.jobs[job_id] = None
         self.pending.discard(job_id)
         self.gates.pop(job_id, None)
         if before is not None:
@@ -325,6 +334,7 @@ class Board:
             "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(self.charged.items())},
             "array_live": dict(sorted(self.array_live.items())),
             "ended": dict(sorted(self.ended.items())),
+            "ends": (dict(sorted(self.horizon.end_of.items())), tuple(self.horizon.ends)),
         }
 
     def __eq__(self, other: object) -> bool:

@@ -10,10 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from shoal.scheduling.board import Board
-from shoal.scheduling.quota import Charge
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.quota import Charge, QuotaTree
+from shoal.scheduling.rooms import RoomTable
+
+
+class Board(Protocol):
+    """The part of a board that placement looks at and moves."""
+
+    @property
+    def columns(self) -> Columns: ...
+
+    @property
+    def rooms(self) -> RoomTable: ...
+
+    @property
+    def quota(self) -> QuotaTree: ...
+
+
+class Ground(NamedTuple):
+    """A board to place on that is not the real one: the fleet at another time."""
+
+    columns: Columns
+    rooms: RoomTable
+    quota: QuotaTree
 
 
 class Ledger:

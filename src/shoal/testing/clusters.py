@@ -22,7 +22,7 @@ from shoal.model.attempt import HOLDING, Allocation, AllocationState, Attempt
 from shoal.model.change import Change, Record
 from shoal.model.job import ENDED, ArrayPlace, GpuAsk, Job, JobSpec, JobState, Topology
 from shoal.model.node import Device, Node, NodeFacts, NodeState
-from shoal.model.plan import Place, Plan, Wait
+from shoal.model.plan import Place, Plan, Reserve, Wait
 from shoal.model.queue import Claim, Queue, QueueSpec, Quota
 from shoal.model.snapshot import Snapshot
 from shoal.model.values import ArrayList, CountRange, Memory, MemoryRange
@@ -148,7 +148,10 @@ class Cluster:
 
     # --- what happens --------------------------------------------------------------------------------------------------------
     def submit(self, gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: Any) -> str:
-        """A job arrives; gives its id. Fields of `Job` (queue, priority, state, not_before_ms, project) and of `an_ask`."""
+        """
+        A job arrives; gives its id. Fields of `Job` (queue, priority, state, not_before_ms, project) and of `an_ask`; `limit_s` is its
+        time limit.
+        """
         job = self.new_job(gpus, nodes, **fields)
         self.put(job)
         if job.spec.depends_on:
@@ -158,6 +161,8 @@ class Cluster:
 
     def new_job(self, gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: Any) -> Job:
         self._numbers += 1
+        if "limit_s" in fields:
+            fields["time_limit_ms"] = fields.pop("limit_s") * 1_000
         own = {name: fields.pop(name) for name in _JOB_FIELDS if name in fields}
         spec = fields.pop("spec", None) or an_ask(gpus, nodes, **fields)
         known: dict[str, Any] = {
@@ -229,6 +234,20 @@ class Cluster:
                 return
         raise AssertionError(f"still placing after {cycles} cycles")
 
+    def pass_time(self, until_ms: int) -> None:
+        """Time goes on to `until_ms`; jobs run exactly to their limits, and a cycle comes after each instant at which some end."""
+        while (ends := self.board.horizon.ends.first()) is not None and ends[0] <= until_ms:
+            self.now_ms = max(self.now_ms, ends[0])
+            for _, job_id in self.board.horizon.ends.below((self.now_ms + 1,)):
+                self.end(job_id)
+            self.cycle()
+        self.now_ms = until_ms
+
+    def started_ms(self, job_id: str) -> int | None:
+        """When a job was placed, if it ever was."""
+        claimed = [a.claimed_ms for a in self.allocations.values() if a.job == job_id]
+        return min(claimed, default=None)
+
     # --- what is ---------------------------------------------------------------------------------------------------------------
     def nodes_of(self, job_id: str) -> tuple[str, ...]:
         """Where a job is, in node-rank order."""
@@ -251,7 +270,10 @@ class Cluster:
         self.change_node(node_id, state=state)
 
 
-_JOB_FIELDS = ("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id")
+_JOB_FIELDS = (
+    *("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id"),
+    *("time_limit_ms", "started_ms"),
+)
 
 
 def waits_of(plan: Plan) -> dict[str, Wait]:
@@ -260,6 +282,10 @@ def waits_of(plan: Plan) -> dict[str, Wait]:
 
 def places_of(plan: Plan) -> dict[str, Place]:
     return {decision.job: decision for decision in plan.decisions if isinstance(decision, Place)}
+
+
+def reserves_of(plan: Plan) -> dict[str, Reserve]:
+    return {decision.job: decision for decision in plan.decisions if isinstance(decision, Reserve)}
 
 
 def _same_but_time(before: dict[str, Any], after: dict[str, Any]) -> bool:

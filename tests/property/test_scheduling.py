@@ -77,6 +77,7 @@ steps = st.one_of(
     st.tuples(st.just("cycle")),
     st.tuples(st.just("end"), st.integers(0, 99), st.sampled_from([JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])),
     st.tuples(st.just("release_one"), st.integers(0, 99), st.sampled_from(list(AllocationState))),
+    st.tuples(st.just("free")),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
     st.tuples(st.just("hold"), st.integers(0, 99)),
     st.tuples(st.just("change"), st.integers(0, 99), submits),
@@ -125,6 +126,9 @@ class Story:
         if held:
             allocation = self.cluster.allocations[held[number % len(held)]]
             self.cluster.put(replace(allocation, state=state), replace(self.cluster.jobs[allocation.job], state=JobState.COMPLETING))
+
+    def free(self) -> None:
+        self.cluster.free()
 
     def requeue(self, number: int) -> None:
         job = self.pick(number, *sorted(LIVE))

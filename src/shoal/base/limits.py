@@ -86,6 +86,16 @@ RESERVE_TRIES_MAX: Final = 64
 """Looks at the fleet at another time in one cycle, for all reservations: about half a millisecond each on 10,000 nodes."""
 RESERVE_TRIES_PER_JOB_MAX: Final = 16
 """Times tried for one gang; the first is right unless other reservations are in its way."""
+PREEMPT_TRIES_MAX: Final = 8
+"""Gangs for which victims are looked for in one cycle: some milliseconds each on a large fleet."""
+PREEMPT_HEADS_MAX: Final = 4
+"""Of these from one queue: its first asks that cannot start."""
+VICTIMS_LOOKED_AT_MAX: Final = 64
+"""Running jobs weighed for a gang of few GPUs, the youngest first; for a larger one four to each of its GPUs."""
+VICTIMS_PER_CYCLE_MAX: Final = 128
+"""Running jobs weighed in one cycle after which no further gang is begun with: about 10 ms."""
+REPRIEVES_MAX: Final = 64
+"""Victims tried to be spared one by one, the dearest first."""
 ENDS_PER_NODE_MAX: Final = 8
 """Known ends kept per node in the table of what will be free when; eight GPUs end at eight times at most."""
 ENDS_WALKED_MAX: Final = 1_024

@@ -51,6 +51,8 @@ class Board:
         self.allocations: dict[str, Allocation] = {}
         """Those that hold room."""
         self.claims: dict[str, Claim] = {}
+        self.claims_by: dict[str, dict[str, None]] = {}
+        """Claim ids by the job that room is kept for."""
         self.held_by: dict[str, dict[str, None]] = {}
         """Allocation ids by job."""
         self.held_on: dict[str, dict[str, None]] = {}
@@ -182,6 +184,7 @@ class Board:
         elif isinstance(record, Claim):
             moved.nodes[record.node] = None
             self.claims.pop(record.id, None)
+            _drop_from(self.claims_by, record.job, record.id)
             self.columns.hold(record.node, record.id, None)
 
     def _put_allocation(self, allocation: Allocation) -> None:
@@ -224,6 +227,7 @@ class Board:
 
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim
+        self.claims_by.setdefault(claim.job, {})[claim.id] = None
         self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes))
 
     def _put_job(self, job: Job, moved: _Moved) -> None:
@@ -297,6 +301,15 @@ class Board:
 
     def _limiting_array(self, job: Job) -> str:
         return job.array.array_id if job.array is not None and self.at_once(job.array.array_id) is not None else ""
+
+    def claimed_on(self, row: int) -> int:
+        """The devices of a node that are kept for somebody."""
+        node_id = self.columns.nodes[row].id
+        mask = 0
+        for claim in self.claims.values():
+            if claim.node == node_id:
+                mask |= self.columns.mask_of(row, claim.devices)
+        return mask
 
     def at_once(self, array_id: str) -> int | None:
         """How many elements of an array may run at once, where it says."""

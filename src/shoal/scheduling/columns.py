@@ -143,6 +143,15 @@ class Columns:
             mask |= bits.get(uuid, 0)
         return mask
 
+    def free_without(self, row: int, holder: str) -> int:
+        """The devices of a node that would be free if one holder were not there."""
+        node_id = self.nodes[row].id
+        free = int(self.healthy[row])
+        for name, holding in self._holdings.get(node_id, _NOTHING).items():
+            if name != holder:
+                free &= ~self.mask_of(row, holding.devices)
+        return free & ~self.mask_of(row, tuple(self._dirty.get(node_id, ())))
+
     def with_freed(self, masks: Masks, cpu_milli: Ints, memory_bytes: Ints) -> Columns:
         """The same fleet with so much more free on each row, to be tried out; what is taken there is not taken here."""
         later = copy.copy(self)

@@ -7,7 +7,8 @@ the byte. (A reason is told when a shape fails, not again while the board rememb
     3. place    quota room, then domains, then nodes, then devices; a gang whole or not at all                            place
     4. reserve  the earliest start of gangs that are blocked, and room kept for it                                        reserve
     5. backfill who comes after takes what delays no reservation                                                          reserve
-    6. tell     why the jobs that were tried and did not fit wait                                                         shortfall
+    6. preempt  room for who has the right to it, by stopping others; nothing started in a cycle is stopped in it              preempt
+    7. tell     why the jobs that were tried and did not fit wait                                                         shortfall
 
 What is taken for one job is seen by the next, on a private ledger over the board; in the end the board is as it was found. A shape
 that failed is not tried again for its siblings, in this cycle and until some node may take more than before. Who enacts the plan
@@ -28,9 +29,10 @@ from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
-from shoal.scheduling.order import Candidate, Contest
+from shoal.scheduling.order import Candidate, Contest, is_closed
 from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.preempt import Preemptor
 from shoal.scheduling.reserve import Reservations, Reserved
 from shoal.scheduling.shortfall import no_room_reason, quota_reason
 
@@ -49,10 +51,10 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     with run.ledger.trial():
         with run.reservations.over_the_board():
             run.go()
-        # 6. tell
+        # 7. tell
         waits = run.waits()
-    decisions = (*run.places, *run.reservations.decisions(), *waits)
-    next_at_ms = now_ms if run.bound else board.pending.next_time_ms()
+    decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *waits)
+    next_at_ms = now_ms if run.bound or run.preemptor.bound else board.pending.next_time_ms()
     return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
 
 
@@ -89,9 +91,13 @@ class _Run:
     def __init__(self, board: Board, policy: Policy, now_ms: int) -> None:
         self.board = board
         self.policy = policy
+        self.now_ms = now_ms
         self.ledger = Ledger(board)
         self.reservations = Reservations(board, self.ledger, policy, now_ms)
+        self.preemptor = Preemptor(board, self.ledger, policy, now_ms)
         self.places: list[Decision] = []
+        self._claimed: set[str] = set()
+        """Jobs that were looked at first, since room is kept for them."""
         self._refused: list[tuple[Candidate, Refusal]] = []
         self._attempts = 0
         self._placed_max = min(policy.placed_per_cycle, limits.PLACED_PER_CYCLE_MAX)
@@ -102,20 +108,66 @@ class _Run:
 
     def go(self) -> None:
         """All candidates in turn, until nobody is left or a bound is reached."""
-        contest = Contest(self.board, self.policy, self.reservations.open)
+        self._place_claimed()
+        contest = Contest(self.board, self.policy, self.reservations.open, self.preemptor.open)
         while not self.bound and (candidate := contest.next()) is not None:
             # 3. place
+            if candidate.job_id in self._claimed:
+                contest.placed()
+                continue
             refusal = Refusal.ROOM if candidate.blocked else self.attempt(candidate)
             if refusal is None:
                 contest.placed()
             else:
                 # 4. reserve
                 reserved = contest.wants_reservation and self.reservations.reserve(candidate) is not None
-                contest.refused(refusal, reserved)
-            contest.want_blocked(self.reservations.open)
+                # 6. preempt
+                contest.refused(refusal, reserved, cleared=self._preempt(candidate))
+            contest.want_blocked(self.reservations.open, self.preemptor.open)
         contest.close()
 
-    def attempt(self, candidate: Candidate) -> Refusal | None:
+    def _place_claimed(self) -> None:
+        """
+        Who preempted comes first: its claims, as far as their room has been freed, are free for it alone.
+
+        Until it starts its charge is held too, so that nobody takes the quota that was freed for it.
+        """
+        board = self.board
+        filed = ((board.pending.filed(job_id), job_id) for job_id in board.claims_by)
+        for found, job_id in sorted(((f, j) for f, j in filed if f is not None), key=lambda entry: entry[0].key):
+            vertex = board.quota.vertices.get(found.queue)
+            if vertex is None or is_closed(vertex) or board.pending.waits_for_time(job_id):
+                continue
+            self._claimed.add(job_id)
+            candidate = Candidate(found.queue, found.key, found.lane)
+            mark = self.ledger.mark()
+            for claim_id in board.claims_by[job_id]:
+                claim = board.claims[claim_id]
+                row = board.columns.row.get(claim.node)
+                if row is not None:
+                    mask = board.columns.mask_of(row, claim.devices) & board.columns.free_without(row, claim_id)
+                    self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes)
+            if self.attempt(candidate, remember=False) is not None:
+                self.ledger.rewind(mark)
+                self.ledger.charge(found.queue, options_of(found.lane.state, board.columns)[0].charge_least)
+
+    def _preempt(self, candidate: Candidate) -> bool:
+        """Victims, unless the gang would rather wait, or the room that it will have soon is being freed already."""
+        job, made = self.board.jobs[candidate.job_id], self.reservations.made
+        patience_ms = job.spec.tolerance.ms if job.spec.tolerance is not None else 0
+        if any(r.job_id == job.id and r.start_ms <= self.now_ms + patience_ms for r in made):
+            return False
+        if not self.preemptor.open or candidate.lane.hopeless_version == self.board.version:
+            return False
+        with self.reservations.besides(job.id):
+            done = self.preemptor.attempt(candidate)
+        if done:
+            self.reservations.drop(job.id)
+        else:
+            candidate.lane.hopeless_version = self.board.version
+        return done
+
+    def attempt(self, candidate: Candidate, remember: bool = True) -> Refusal | None:
         """Tries one job; None if it is placed, and then its room and its quota are taken on the ledger."""
         self._attempts += 1
         found = self.reservations.find(candidate)  # 5. backfill: past reservations only where they are not delayed
@@ -123,7 +175,7 @@ class _Run:
             self.places.append(self._decide(candidate, found))
             self.reservations.settle(candidate, found)
             return None
-        if found is Refusal.ROOM:
+        if found is Refusal.ROOM and remember:
             self._remember_failure(candidate)
         self._refused.append((candidate, found))
         return found
@@ -155,7 +207,7 @@ class _Run:
 
     def waits(self) -> list[Wait]:
         """Reasons for the first that were refused, as things stand with everything placed; not more than the policy wants."""
-        reserved = {made.job_id for made in self.reservations.made}
+        reserved = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.preemptor.made}
         told = [entry for entry in self._refused if entry[0].job_id not in reserved][: self.policy.waits_per_plan]
         return [Wait(job=candidate.job_id, reason=self._reason(candidate, refusal)) for candidate, refusal in told]
 
@@ -174,6 +226,7 @@ class _Run:
             "attempts": self._attempts,
             "placed": len(self.places),
             "refused": len(self._refused),
+            "evicted": sum(len(made.victims) for made in self.preemptor.made),
             "reserved": len(self.reservations.made),
             "pending": len(self.board.pending),
             "bound": int(self.bound),

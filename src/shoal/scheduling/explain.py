@@ -31,6 +31,7 @@ from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Filed
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
+from shoal.scheduling.unstoppable import unstoppable_hints
 
 _WITHOUT_FORECAST = frozenset(
     {ReasonCode.UNKNOWN_QUEUE, ReasonCode.QUEUE_CLOSED, ReasonCode.ARRAY_LIMIT, ReasonCode.QUOTA_NEVER, ReasonCode.FLEET_NEVER}
@@ -93,6 +94,9 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
     if filed is None:
         return _answer(job, "is being cancelled", now_ms)
     position, ahead = _place_in_queue(board, filed)
+    if job.id in board.claims_by:
+        freeing = (_claimed_reason(board, job),)
+        return replace(_answer(job, freeing[0].message, now_ms, freeing), position=position, ahead=ahead)
     reasons = _pending_reasons(board, policy, job)
     if any(reason.code in _WITHOUT_FORECAST for reason in reasons):
         answer = _answer(job, reasons[0].message, now_ms, reasons)
@@ -105,6 +109,8 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         reasons = (*reasons, expected_reason(board, told.reserved, now_ms))
         starts_ms = max(told.reserved.start_ms, now_ms)
     answer = _answer(job, headline, now_ms, reasons)
+    if policy.preempt and any(reason.code in _ROOM_CODES for reason in reasons):
+        answer = replace(answer, hints=(*answer.hints, *unstoppable_hints(board, job, options_for(shape_of(job), board.columns))))
     if starts_ms is None:
         answer = replace(answer, hints=(*answer.hints, unknown_hint(board)))
     return replace(answer, position=position, ahead=ahead, earliest_start_ms=starts_ms)
@@ -152,6 +158,16 @@ def _freeing_reason(board: Board, job: Job) -> Reason:
     why = "its node is silent, and it may still run there" if lost else "it is being stopped there"
     message = f"an earlier attempt still holds room on {', '.join(nodes)}: {why}"
     return Reason(code=ReasonCode.FREEING, message=message, blockers=nodes)
+
+
+def _claimed_reason(board: Board, job: Job) -> Reason:
+    nodes = tuple(dict.fromkeys(board.claims[claim].node for claim in board.claims_by[job.id]))
+    held = (board.allocations[held] for node in nodes for held in board.held_on.get(node, ()))
+    stopping = dict.fromkeys(a.job for a in held if board.jobs.get(a.job) is None or board.jobs[a.job].state is JobState.PREEMPTING)
+    names = addresses(board, stopping)
+    whose = f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}" if names else "what is there"
+    message = f"room is kept for it on {listed(nodes)}; it starts when {whose} has been stopped"
+    return Reason(code=ReasonCode.FREEING, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
 
 
 def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:

@@ -54,6 +54,8 @@ class Horizon:
         """By job that holds room; NEVER where it is not known."""
         self._by_queue: dict[str, SortedKeys[EndKey]] = {}
         self._queue_of: dict[str, str] = {}
+        self.running: dict[str, dict[str, None]] = {}
+        """Jobs that hold room, by queue."""
         self._stale: dict[str, None] = {}
         self._epoch = -1
         self._times: Times = np.zeros((0, 0), np.int64)
@@ -75,6 +77,7 @@ class Horizon:
         if before is not None:
             self._forget(job_id, before)
         self.end_of[job_id], self._queue_of[job_id] = end, queue
+        self.running.setdefault(queue, {})[job_id] = None
         if end < NEVER:
             self.ends.add((end, job_id))
             self._by_queue.setdefault(queue, SortedKeys()).add((end, job_id))
@@ -88,6 +91,9 @@ class Horizon:
     def _forget(self, job_id: str, end: int) -> None:
         queue = self._queue_of.pop(job_id)
         del self.end_of[job_id]
+        del self.running[queue][job_id]
+        if not self.running[queue]:
+            del self.running[queue]
         if end < NEVER:
             self.ends.remove((end, job_id))
             self._by_queue[queue].remove((end, job_id))
@@ -118,6 +124,10 @@ class Horizon:
         """What a job that holds room is charged."""
         mine = (self._board.allocations[allocation_id] for allocation_id in self._board.held_by[job_id])
         return add_charges(*(charge_of(len(a.devices), a.gpu_model, a.cpu_milli, a.memory_bytes) for a in mine))
+
+    def queue_of(self, job_id: str) -> str:
+        """The queue that a job which holds room is charged to."""
+        return self._queue_of[job_id]
 
     def next_end(self, after_ms: int) -> int | None:
         """The first end after a time, if one is known."""
@@ -178,10 +188,11 @@ class Horizon:
         for column in self._freed:
             column[row] = 0
         mask = cpu = memory = 0
+        claimed = self._board.claimed_on(row)
         kept = {len(ending) * (at + 1) // limits.ENDS_PER_NODE_MAX - 1 for at in range(limits.ENDS_PER_NODE_MAX)}
         at = 0
         for place, (end, _, allocation) in enumerate(ending):
-            mask |= columns.mask_of(row, allocation.devices)
+            mask |= columns.mask_of(row, allocation.devices) & ~claimed
             cpu += allocation.cpu_milli
             memory += allocation.memory_bytes
             if len(ending) <= limits.ENDS_PER_NODE_MAX or place in kept:

@@ -75,6 +75,18 @@ class Ledger:
         columns.take(row, mask, cpu_milli, memory_bytes)
         self._undo.append((columns.give, (row, mask, cpu_milli, memory_bytes)))
 
+    def unseat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+        """Somebody's room on a node is given back, to see what would then fit."""
+        columns = self.board.columns
+        columns.give(row, mask, cpu_milli, memory_bytes)
+        self._undo.append((columns.take, (row, mask, cpu_milli, memory_bytes)))
+
+    def uncharge(self, queue: str, charge: Charge) -> None:
+        """A queue gives a charge back."""
+        quota = self.board.quota
+        quota.remove(queue, charge)
+        self._undo.append((quota.add, (queue, charge)))
+
     def charge(self, queue: str, charge: Charge) -> None:
         """A queue is charged."""
         quota = self.board.quota

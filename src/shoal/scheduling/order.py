@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shoal.base import limits
 from shoal.model.queue import QueueSpec
 from shoal.scheduling.board import Board
 from shoal.scheduling.options import options_of
@@ -50,13 +51,15 @@ class Candidate(NamedTuple):
 class _Shared:
     """What the turns of one contest share."""
 
-    __slots__ = ("every", "reserving", "started")
+    __slots__ = ("every", "preempting", "reserving", "started")
 
     def __init__(self, every: bool) -> None:
         self.started: dict[str, int] = {}
         """Elements placed in this cycle by array; an array's elements may lie in several queues."""
         self.reserving = False
         """Blocked gangs are wanted too, for a reservation."""
+        self.preempting = False
+        """Blocked gangs are wanted, because they may have a right to stop others."""
         self.every = every
         """All of them; otherwise the first of each queue."""
 
@@ -68,6 +71,8 @@ class _Turn:
         self.queue = queue
         self._shared = shared
         self._reserved = False
+        self._surfaced = 0
+        """Blocked lanes that were looked at for their right to stop others."""
         self._later: tuple[int, int] | None = None
         """(time limit, GPUs) of what was refused for a reservation's quota: who asks no less of both is not tried."""
         self._board = board
@@ -134,6 +139,12 @@ class _Turn:
         if self._shared.every:
             self._go_behind(self.candidate)
 
+    def cleared(self) -> None:
+        """Others are stopped for the refused candidate: the one behind it may have the same right."""
+        assert self.candidate is not None
+        self._surfaced = 0
+        self._go_behind(self.candidate)
+
     def _go_behind(self, candidate: Candidate) -> None:
         behind = candidate.lane.keys.after(candidate.key)
         if behind is not None:
@@ -158,7 +169,7 @@ class _Turn:
         """The next lane's first job. Lanes that are out are stepped over here, where most of a long walk is spent."""
         if self._strict:
             return next(self._heads, None)
-        if self.wants_blocked:
+        if self.wants_blocked or self._wants_heads:
             return next(self._heads, None)
         growth, cycle, refused = self._board.columns.growth, self._board.cycle, self._gpus_refused
         if refused <= min(self._line.sizes):
@@ -185,8 +196,15 @@ class _Turn:
             return None
         if self._failed(lane) or (self._short and self._is_short(lane)) or (self._later and self._comes_too_late(lane)):
             self._close(lane)
+            if not self.wants_blocked and self._wants_heads:
+                self._surfaced += 1
+                return True if lane.hopeless_version != self._board.version else None
             return True if self.wants_blocked else None
         return False
+
+    @property
+    def _wants_heads(self) -> bool:
+        return self._shared.preempting and self._surfaced < limits.PREEMPT_HEADS_MAX
 
     def _comes_too_late(self, lane: Lane) -> bool:
         assert self._later is not None
@@ -258,15 +276,15 @@ class _Seatholder:
 class Contest:
     """All queues with something to try, in turn. See module."""
 
-    def __init__(self, board: Board, policy: Policy, reserving: bool = False) -> None:
-        """`reserving`: blocked gangs are wanted too; see `want_blocked`."""
+    def __init__(self, board: Board, policy: Policy, reserving: bool = False, preempting: bool = False) -> None:
+        """`reserving`, `preempting`: see `want_blocked`."""
         self._board = board
         self._policy = policy
         self._holders: dict[str, _Seatholder] = {}
         self._top = _Seatholder(_ROOT, None, None)
         self._current: _Seatholder | None = None
         self._shared = _Shared(policy.reserve == "conservative")
-        self._shared.reserving = reserving
+        self._shared.reserving, self._shared.preempting = reserving, preempting
         leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
         self._fill(leaves)
 
@@ -289,14 +307,16 @@ class Contest:
         self._current.turn.placed()
         self._go_on()
 
-    def refused(self, refusal: Refusal, reserved: bool = False) -> None:
-        """The current candidate does not fit; it may have got a reservation instead."""
+    def refused(self, refusal: Refusal, reserved: bool = False, cleared: bool = False) -> None:
+        """The current candidate does not fit; it may have got a reservation, or others are stopped for it."""
         assert self._current is not None
         assert self._current.turn is not None
         if not (self._current.turn.candidate and self._current.turn.candidate.blocked):
             self._current.turn.refused(refusal)
         if reserved:
             self._current.turn.reserved()
+        if cleared:
+            self._current.turn.cleared()
         self._go_on()
 
     @property
@@ -306,9 +326,10 @@ class Contest:
         assert self._current.turn is not None
         return self._current.turn.wants_blocked
 
-    def want_blocked(self, reserving: bool) -> None:
-        """Whether gangs that are known not to start are candidates too, because they may get a reservation."""
+    def want_blocked(self, reserving: bool, preempting: bool = False) -> None:
+        """Whether gangs that are known not to start are candidates too: for a reservation, or for their right to stop others."""
         self._shared.reserving = reserving
+        self._shared.preempting = preempting
 
     def close(self) -> None:
         """Unties the heaps, which refer to each other both ways: cycles many times a second must not leave work to the collector."""
@@ -415,6 +436,14 @@ def _excess(vertex: Vertex, charge: Charge, capacity: dict[str, int]) -> tuple[b
         if resource in beyond and beyond[resource] + amount > 0:
             borrows = True
     return borrows, dominant_share(beyond, capacity)
+
+
+def claim_of(vertex: Vertex, capacity: dict[str, int]) -> float:
+    """How far a queue is over its guarantee, by weight: what the queues' measure is made of. Weight 0 has no claim to any of it."""
+    excess = max(0.0, _excess(vertex, (), capacity)[1])
+    if not excess:
+        return 0.0
+    return excess * 1_000 / vertex.spec.weight if vertex.spec.weight else float("inf")
 
 
 def _own_share(vertex: Vertex) -> dict[str, int]:

@@ -56,12 +56,14 @@ class ShapeState:
 class Lane:
     """See module. `array` is the id of the array whose limit holds for these jobs, or empty; `limit_ms` NO_LIMIT without one."""
 
-    __slots__ = ("array", "jobs", "keys", "limit_ms", "state")
+    __slots__ = ("array", "hopeless_version", "jobs", "keys", "limit_ms", "state")
 
     def __init__(self, state: ShapeState, array: str, limit_ms: int) -> None:
         self.state = state
         self.array = array
         self.limit_ms = limit_ms
+        self.hopeless_version = -1
+        """The board's version at which no victims were found for its first job; while that stands it need not be looked at."""
         self.jobs = 0
         """All that are filed here, those among the timers included."""
         self.keys: SortedKeys[JobKey] = SortedKeys()

@@ -38,6 +38,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Blocked gangs with a reservation at a time, over all queues; see limits.RESERVATIONS_MAX, which it cannot exceed."""
     reserve_window_ms: int = 86_400_000
     """No room is kept for a start further away than a day: jobs without a time limit would not be let on it for as long."""
+    preempt: bool = True
+    """A gang that has the right may stop others: lower priorities of its own queue, and what other queues hold over their share."""
+    restart_ms: int = 600_000
+    """What a stopped job loses beyond the work since its last checkpoint: the way back to where it was."""
+    claim_ms: int = 900_000
+    """How long freed room is kept for who preempted: the usual grace many times over. After that the room is anybody's."""
     placed_per_cycle: int = 1_000
     """See limits.PLACED_PER_CYCLE_MAX, which it cannot exceed."""
     waits_per_plan: int = 16

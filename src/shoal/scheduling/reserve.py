@@ -107,6 +107,25 @@ class Reservations:
         return self._some_end
 
     # --- backfill ------------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def besides(self, job_id: str) -> Iterator[None]:
+        """While inside, a job sees the room that is kept for itself."""
+        self._show(0)
+        mine = [reserved for reserved in self.made if reserved.job_id == job_id]
+        self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
+        self._hide()
+        try:
+            yield
+        finally:
+            self.made.extend(mine)
+            self._hide()
+
+    def drop(self, job_id: str) -> None:
+        """The job gets its room in another way."""
+        self._show(0)
+        self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
+        self._hide()
+
     def find(self, candidate: Candidate) -> Placement | Refusal:
         """
         A place that delays no reservation, or why there is none.
@@ -127,7 +146,7 @@ class Reservations:
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""
         ends_ms = self._ends_ms(candidate.lane.limit_ms)
-        self._started.append(_Started(candidate.queue, ends_ms, placement.charge, _parts(placement)))
+        self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts_of(placement)))
         self._some_end = self._some_end or ends_ms < NEVER
         self._hide()
 
@@ -213,7 +232,7 @@ class Reservations:
     def _earliest(self, candidate: Candidate, until_ms: int) -> Reserved | None:
         """The first time up to `until_ms` at which the gang fits beside everything reserved so far. Asked with nothing hidden."""
         state, limit_ms = candidate.lane.state, candidate.lane.limit_ms
-        options = tuple(_least(option) for option in options_of(state, self._board.columns))
+        options = tuple(least(option) for option in options_of(state, self._board.columns))
         time_ms: int | None = self._first_time(candidate.queue, state, options)
         for tried in range(limits.RESERVE_TRIES_PER_JOB_MAX):
             if time_ms is None or time_ms > until_ms:
@@ -232,7 +251,7 @@ class Reservations:
 
     def _made_of(self, candidate: Candidate, window: tuple[int, int], found: Placement, released: Released) -> Reserved:
         time_ms, end_ms = window
-        parts = _parts(found)
+        parts = parts_of(found)
         kept = tuple(self._kept(part, time_ms, end_ms) for part in parts)
         with self._quota_at(time_ms, released, (), end_ms):
             slack = self._board.quota.slack(candidate.queue, found.charge)
@@ -359,12 +378,13 @@ class Reservations:
         return found
 
 
-def _parts(placement: Placement) -> tuple[Part, ...]:
+def parts_of(placement: Placement) -> tuple[Part, ...]:
+    """The room of a placement, node by node."""
     asked = [part.need.member for part in placement.option.groups]
     return tuple(Part(s.row, s.mask, asked[s.group].cpu_milli, asked[s.group].memory_bytes) for s in placement.seats)
 
 
-def _least(option: Option) -> Option:
+def least(option: Option) -> Option:
     """The option at its smallest size: a reservation keeps no more than it takes to start."""
     parts = tuple(part._replace(group=part.group._replace(high=part.group.low)) for part in option.groups)
     return option._replace(groups=parts)

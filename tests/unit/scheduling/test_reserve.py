@@ -11,6 +11,8 @@ from shoal.scheduling.policy import Policy
 from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
 
 CONSERVATIVE = Policy(reserve="conservative")
+WAITING = Policy(preempt=False)
+"""Nobody is stopped: what these cases ask is when somebody starts who waits."""
 
 
 def hosts(count: int, gpus: int = 8, **fields: object) -> list[object]:
@@ -18,7 +20,7 @@ def hosts(count: int, gpus: int = 8, **fields: object) -> list[object]:
 
 
 def test_c20_a_big_job_starts_when_the_runner_ends_and_only_what_ends_before_passes_it():
-    cluster = Cluster(*hosts(4))
+    cluster = Cluster(*hosts(4), policy=WAITING)
     cluster.now_ms = 0
     cluster.submit(8, nodes=3, limit_s=100)
     cluster.cycle()
@@ -169,7 +171,8 @@ def test_quota_is_part_of_a_reservation():
 
 
 def test_quota_that_another_queue_borrows_comes_back_when_its_job_ends():
-    cluster = Cluster(*hosts(2), a_queue("top"), a_queue("a", "top", gpu=(8,)), a_queue("b", "top", gpu=(8,)))
+    queues = (a_queue("top"), a_queue("a", "top", gpu=(8,)), a_queue("b", "top", gpu=(8,)))
+    cluster = Cluster(*hosts(2), *queues, policy=WAITING)
     cluster.now_ms = 0
     cluster.submit(6, nodes=2, limit_s=70, queue="b")
     cluster.cycle()

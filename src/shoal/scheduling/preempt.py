@@ -88,6 +88,8 @@ class Preemptor:
         job = self._board.jobs[candidate.job_id]
         if candidate.lane.array or job.id in self._board.claims_by:
             return False
+        if not options_of(candidate.lane.state, self._board.columns):
+            return False  # No node there is could ever take it, whoever is stopped.
         self._tries += 1
         victims = self.eligible(job, max(limits.VICTIMS_LOOKED_AT_MAX, 4 * candidate.lane.state.gpus_least))
         self._weighed += len(victims)

@@ -4,7 +4,7 @@ What one cycle costs on a large fleet that is full: 10,000 nodes x 8 GPUs, 200 q
 Each steady cycle takes in 100 jobs that ended and 100 that arrived (and what the last cycle placed), as changes of the store, and then
 judges: at most 100 are placed. The time is that of both, `Board.apply` and `cycle.schedule`. No store, no HTTP, no processes.
 
-    python bench/cycle.py [--pending 1000,10000,100000] [--cycles 100] [--nodes 10000]
+    python bench/cycle.py [--pending 1000,10000,100000] [--cycles 100] [--nodes 10000] [--limits]
 
 The last line is JSON. `growth_100k_over_1k` compares the medians of the largest and the smallest queue.
 """
@@ -49,8 +49,9 @@ _clock = time.perf_counter
 class Fleet:
     """Records of a full fleet and of its queue, made from a seed, and moved on by `end`, `arrive` and `carry_out`."""
 
-    def __init__(self, nodes: int, pending: int, seed: int = 1) -> None:
+    def __init__(self, nodes: int, pending: int, limits: bool = False, seed: int = 1) -> None:
         self._rng = Rng(seed)
+        self._limits = limits
         self._numbers = 0
         self.version = 1
         self.nodes = {node.id: node for node in (_node(i) for i in range(nodes))}
@@ -95,6 +96,7 @@ class Fleet:
             spec=spec,
             created_ms=self._numbers,
             queued_ms=self._numbers,
+            time_limit_ms=(1 + self._rng.below(24)) * 3_600_000 if self._limits else None,
         )
         self.jobs[job.id] = job
         return job
@@ -134,7 +136,7 @@ class Fleet:
 
     def _start_on(self, job: Job, places: list[tuple[str, tuple[str, ...]]]) -> tuple[Job, list[Allocation]]:
         asked = job.spec
-        self.jobs[job.id] = started = replace(job, state=JobState.RUNNING, attempt=1)
+        self.jobs[job.id] = started = replace(job, state=JobState.RUNNING, attempt=1, started_ms=10**9)
         memory = asked.memory.bytes if asked.memory else 0
         self.held[job.id] = [
             Allocation(
@@ -195,9 +197,9 @@ def _queue(i: int, nodes: int) -> Queue:
     return Queue(id=f"q{i:03}", spec=QueueSpec(parent=f"org{i % 10}", weight=1_000 + 500 * (i % 3), quotas={"gpu": Quota(nominal=nominal)}))
 
 
-def measure(nodes: int, pending: int, cycles: int) -> dict[str, float]:
+def measure(nodes: int, pending: int, cycles: int, limits: bool = False) -> dict[str, float]:
     """One fleet: the cold start, then `cycles` steady ones, in milliseconds."""
-    fleet = Fleet(nodes, pending)
+    fleet = Fleet(nodes, pending, limits)
     snapshot = fleet.snapshot()
     policy = Policy(placed_per_cycle=MOVED)
     started = _clock()
@@ -210,7 +212,7 @@ def measure(nodes: int, pending: int, cycles: int) -> dict[str, float]:
     # What a server does once its world is loaded: what lives long is not walked again, and the collector comes seldom, since a cycle
     # leaves it nothing to find (tests/unit/scheduling/test_order.py).
     took: list[float] = []
-    parts = {"apply": 0.0, "schedule": 0.0, "placed": 0}
+    parts = {"apply": 0.0, "schedule": 0.0, "placed": 0, "reserved": 0}
     for cycle in range(WARM_CYCLES + cycles):
         changes = [*fleet.carry_out(plan), *fleet.ends(MOVED), *fleet.arrivals(MOVED)]
         started = _clock()
@@ -224,6 +226,7 @@ def measure(nodes: int, pending: int, cycles: int) -> dict[str, float]:
             parts["apply"] += (applied - started) * 1e3 / cycles
             parts["schedule"] += (ended - applied) * 1e3 / cycles
             parts["placed"] += plan.counters["placed"] / cycles
+            parts["reserved"] += plan.counters["reserved"] / cycles
         if cycle % 20 == 0:
             faults = check_plan(board.records, plan)
             assert not faults, faults
@@ -236,6 +239,7 @@ def measure(nodes: int, pending: int, cycles: int) -> dict[str, float]:
         "apply_ms": parts["apply"],
         "schedule_ms": parts["schedule"],
         "placed": parts["placed"],
+        "reserved": parts["reserved"],
     }
 
 
@@ -245,13 +249,14 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--cpu-time", action="store_true", help="CPU time in place of wall time: for a machine that others use too")
+    parser.add_argument("--limits", action="store_true", help="all jobs have a time limit, so that blocked gangs get reservations")
     args = parser.parse_args()
     if args.cpu_time:
         global _clock
         _clock = time.process_time
     results = {}
     for pending in (int(text) for text in args.pending.split(",")):
-        results[pending] = measured = measure(args.nodes, pending, args.cycles)
+        results[pending] = measured = measure(args.nodes, pending, args.cycles, args.limits)
         print(f"{pending:>7} pending: " + ", ".join(f"{name} {value:.2f}" for name, value in measured.items()))
     least, most = results[min(results)], results[max(results)]
     line = {

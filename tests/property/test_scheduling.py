@@ -26,7 +26,7 @@ from shoal.scheduling.check import check_plan, check_snapshot
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.fit import could_ever_fit
 from shoal.scheduling.policy import Policy
-from shoal.testing.clusters import Cluster, a_host, a_queue, places_of
+from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 QUEUES = ("default", "a", "b", "b1", "strict")
@@ -63,7 +63,12 @@ asks = st.fixed_dictionaries(
     },
 )
 submits = st.fixed_dictionaries(
-    {"queue": st.sampled_from([*QUEUES, "gone"]), "priority": st.integers(-1, 2), "not_before_ms": st.sampled_from([0, 0, 0, 2_000, 9_000])}
+    {
+        "queue": st.sampled_from([*QUEUES, "gone"]),
+        "priority": st.integers(-1, 2),
+        "not_before_ms": st.sampled_from([0, 0, 0, 2_000, 9_000]),
+    },
+    optional={"time_limit_ms": st.sampled_from([1_000, 3_000, 60_000])},
 )
 steps = st.one_of(
     st.tuples(st.just("submit"), asks, submits),
@@ -72,6 +77,7 @@ steps = st.one_of(
     st.tuples(st.just("cycle")),
     st.tuples(st.just("end"), st.integers(0, 99), st.sampled_from([JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])),
     st.tuples(st.just("release_one"), st.integers(0, 99), st.sampled_from(list(AllocationState))),
+    st.tuples(st.just("free")),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
     st.tuples(st.just("hold"), st.integers(0, 99)),
     st.tuples(st.just("change"), st.integers(0, 99), submits),
@@ -120,6 +126,9 @@ class Story:
         if held:
             allocation = self.cluster.allocations[held[number % len(held)]]
             self.cluster.put(replace(allocation, state=state), replace(self.cluster.jobs[allocation.job], state=JobState.COMPLETING))
+
+    def free(self) -> None:
+        self.cluster.free()
 
     def requeue(self, number: int) -> None:
         job = self.pick(number, *sorted(LIVE))
@@ -301,6 +310,25 @@ def test_c1_of_two_big_gangs_one_runs_and_the_other_holds_nothing(seed):
         cluster.end(gangs[first])
         cluster.cycle()
         assert cluster.gpus_of(gangs[second]) == 32
+
+
+@SOME
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=10),
+    st.sampled_from(["easy", "conservative"]),
+)
+def test_where_jobs_run_exactly_to_their_limits_a_start_that_was_told_is_when_it_happens(jobs, reserve):
+    """Told of the first gang (EASY) or of every gang (conservative), on nodes that are all alike and with nobody coming later."""
+    cluster = Cluster(*(a_host(f"n{i}") for i in range(4)), policy=Policy(reserve=reserve, reservations=64))
+    cluster.now_ms = 0
+    for nodes, tens in jobs:
+        cluster.submit(8, nodes=nodes, limit_s=10 * tens)
+    told = {job: made.start_ms for job, made in reserves_of(cluster.cycle()).items()}
+    waiting = [job.id for job in cluster.jobs.values() if job.state is JobState.QUEUED]
+    assert list(told) == (waiting if reserve == "conservative" else waiting[:1])
+    assert all(cluster.why(job).earliest_start_ms == start_ms for job, start_ms in told.items())
+    cluster.pass_time(10**7)
+    assert {job: cluster.started_ms(job) for job in told} == told
 
 
 @SOME

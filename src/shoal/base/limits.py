@@ -80,6 +80,30 @@ DEVICE_CHOICES_MAX: Final = 65_536
 """Answers to "which of these free GPUs" remembered per build of node; an eight-GPU build has 2,048."""
 DOMAINS_TRIED_MAX: Final = 64
 """Topology domains in which a gang of several groups is tried; those with least room that is still enough come first."""
+RESERVATIONS_MAX: Final = 64
+"""Blocked gangs that have room kept for them at a time; each is looked at by everybody who would pass it."""
+RESERVE_TRIES_MAX: Final = 64
+"""Looks at the fleet at another time in one cycle, for all reservations: about half a millisecond each on 10,000 nodes."""
+RESERVE_TRIES_PER_JOB_MAX: Final = 16
+"""Times tried for one gang; the first is right unless other reservations are in its way."""
+PREEMPT_TRIES_MAX: Final = 8
+"""Gangs for which victims are looked for in one cycle: some milliseconds each on a large fleet."""
+PREEMPT_HEADS_MAX: Final = 4
+"""Of these from one queue: its first asks that cannot start."""
+VICTIMS_LOOKED_AT_MAX: Final = 64
+"""Running jobs weighed for a gang of few GPUs, the youngest first; for a larger one four to each of its GPUs."""
+VICTIMS_PER_CYCLE_MAX: Final = 128
+"""Running jobs weighed in one cycle after which no further gang is begun with: about 10 ms."""
+REPRIEVES_MAX: Final = 64
+"""Victims tried to be spared one by one, the dearest first."""
+ENDS_PER_NODE_MAX: Final = 8
+"""Known ends kept per node in the table of what will be free when; eight GPUs end at eight times at most."""
+ENDS_WALKED_MAX: Final = 1_024
+"""Ends of jobs walked through in one cycle to see when queues may start gangs again; later ones are too far away to plan for."""
+BACKFILL_TRIES_MAX: Final = 256
+"""Shapes tried in one cycle on room that is kept for others later on, because they end before."""
+BACKFILL_ROWS_MAX: Final = 16_384
+"""Rows that these tries may open and close again in one cycle: well below ROWS_TOUCHED_MAX."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

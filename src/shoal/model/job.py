@@ -333,6 +333,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_ms: int
     queued_ms: int
     started_ms: int | None = None
+    checkpointed_ms: int | None = None
+    """When its work was last saved, as far as it has been reported: what a preemption would not lose."""
     ended_ms: int | None = None
     usage: Usage = Usage()
     version: int = 0

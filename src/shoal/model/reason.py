@@ -30,6 +30,8 @@ class ReasonCode(StrEnum):
     TOPOLOGY = "topology"
     AVOIDED = "avoided"
     BEHIND = "behind"
+    RESERVED = "reserved"
+    EXPECTED = "expected"
     BOUND = "cycle.bound"
     FREEING = "freeing"
     UNKNOWN_QUEUE = "queue.unknown"

@@ -66,6 +66,8 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
+    preempt: bool = False
+    """Off until jobs report their checkpoints and priorities have a price: nobody's hours go because somebody else wrote a number."""
     terms: LeaseTerms
     log_level: str = "info"
     log_file: Path | None = None
@@ -97,6 +99,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--tls-cert", type=Path, help="certificate chain, PEM")
     parser.add_argument("--tls-key", type=Path, help="its private key, PEM")
     parser.add_argument("--insecure", action="store_true", help="serve plain HTTP beyond loopback: tokens and logs can be read on the way")
+    parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-file", type=Path, help="by default standard error")
@@ -174,6 +177,7 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
     from shoal.run.clock import RealClock
     from shoal.run.driver import Driver, stop_all
     from shoal.run.entropy import OsIds, octets
+    from shoal.scheduling.policy import Policy
     from shoal.store.blobs import BlobStore
     from shoal.store.logs import LogStore
     from shoal.store.sealing import Sealer
@@ -193,6 +197,7 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
             clock=clock,
             ids=OsIds(),
             entropy=octets,
+            policy=Policy(preempt=options.preempt),
             terms=options.terms,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )

@@ -3,6 +3,7 @@ The maintained picture that a cycle judges: built from a snapshot, or moved forw
 
     columns   nodes as rows: free devices, CPU, memory, topology        (`columns`, with `rooms` on top)
     quota     the tree with what each queue holds                       (`quota`)
+    horizon   when held room comes back                                 (`horizon`)
     pending   jobs that only room, order, quota or time keep waiting    (`pending`)
     gates     jobs that something else keeps waiting                    (`admit`)
     records   the records themselves, by id: what `check` and `explain` look at
@@ -24,6 +25,7 @@ from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
 from shoal.scheduling.columns import Columns, Holding
+from shoal.scheduling.horizon import Horizon
 from shoal.scheduling.pending import Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of
 from shoal.scheduling.rooms import RoomTable
@@ -49,12 +51,16 @@ class Board:
         self.allocations: dict[str, Allocation] = {}
         """Those that hold room."""
         self.claims: dict[str, Claim] = {}
+        self.claims_by: dict[str, dict[str, None]] = {}
+        """Claim ids by the job that room is kept for."""
         self.held_by: dict[str, dict[str, None]] = {}
         """Allocation ids by job."""
         self.held_on: dict[str, dict[str, None]] = {}
         """Allocation ids by node."""
         self.array_live: dict[str, int] = {}
         """Elements that started and have not ended, by array id, where the array limits them."""
+        self.horizon = Horizon(self)
+        """When held room comes back."""
         self.ended: dict[str, JobState] = {}
         """End states of jobs that some live job depends on."""
         self._dependents: dict[str, dict[str, None]] = {}
@@ -81,6 +87,8 @@ class Board:
         board.ended = {job_id: state for job_id, state in board.ended.items() if job_id in board._dependents}
         for job in board.jobs.values():
             board._file(job)
+        for job_id in board.held_by:
+            board.horizon.note_job(job_id)
         return board
 
     def apply(self, change: Change) -> None:
@@ -102,8 +110,10 @@ class Board:
             row = self.columns.row.get(node)
             if row is not None:
                 self.columns.refresh(row)
+            self.horizon.note_node(node)
         for job_id in moved.jobs:
             self._refile(job_id)
+            self.horizon.note_job(job_id)
 
     @property
     def records(self) -> BoardRecords:
@@ -174,6 +184,7 @@ class Board:
         elif isinstance(record, Claim):
             moved.nodes[record.node] = None
             self.claims.pop(record.id, None)
+            _drop_from(self.claims_by, record.job, record.id)
             self.columns.hold(record.node, record.id, None)
 
     def _put_allocation(self, allocation: Allocation) -> None:
@@ -216,6 +227,7 @@ class Board:
 
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim
+        self.claims_by.setdefault(claim.job, {})[claim.id] = None
         self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes))
 
     def _put_job(self, job: Job, moved: _Moved) -> None:
@@ -238,6 +250,7 @@ class Board:
 
     def _drop_job(self, job_id: str, ended: JobState | None, moved: _Moved) -> None:
         before = self.jobs.pop(job_id, None)
+        moved.jobs[job_id] = None
         self.pending.discard(job_id)
         self.gates.pop(job_id, None)
         if before is not None:
@@ -289,6 +302,15 @@ class Board:
     def _limiting_array(self, job: Job) -> str:
         return job.array.array_id if job.array is not None and self.at_once(job.array.array_id) is not None else ""
 
+    def claimed_on(self, row: int) -> int:
+        """The devices of a node that are kept for somebody."""
+        node_id = self.columns.nodes[row].id
+        mask = 0
+        for claim in self.claims.values():
+            if claim.node == node_id:
+                mask |= self.columns.mask_of(row, claim.devices)
+        return mask
+
     def at_once(self, array_id: str) -> int | None:
         """How many elements of an array may run at once, where it says."""
         parent = self.jobs.get(array_id)
@@ -325,6 +347,7 @@ class Board:
             "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(self.charged.items())},
             "array_live": dict(sorted(self.array_live.items())),
             "ended": dict(sorted(self.ended.items())),
+            "ends": (dict(sorted(self.horizon.end_of.items())), tuple(self.horizon.ends)),
         }
 
     def __eq__(self, other: object) -> bool:

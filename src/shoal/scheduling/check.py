@@ -16,7 +16,7 @@ from shoal.base import limits
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.node import Device, Node, NodeState
-from shoal.model.plan import Place, PlacedMember, Plan
+from shoal.model.plan import Evict, Place, PlacedMember, Plan, Reserve
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
@@ -103,7 +103,23 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
     faults.extend(_check_nodes(records, places))
     faults.extend(_check_quota(records, places))
     faults.extend(_check_arrays(records, places))
+    faults.extend(_check_evictions(records, plan))
     return tuple(faults)
+
+
+def _check_evictions(records: Records, plan: Plan) -> list[str]:
+    """A victim has started, may be stopped, and is stopped for somebody who waits and is kept room for."""
+    kept = {decision.job for decision in plan.decisions if isinstance(decision, Reserve)}
+    faults = []
+    for evict in (decision for decision in plan.decisions if isinstance(decision, Evict)):
+        job, gainer = records.jobs.get(evict.job), records.jobs.get(evict.beneficiary)
+        if job is None or job.state not in (JobState.STARTING, JobState.RUNNING):
+            faults.append(f"job {evict.job} is to be stopped and does not run")
+        elif not job.spec.preemptible:
+            faults.append(f"job {job.address} is not preemptible and is to be stopped")
+        if gainer is None or gainer.state is not JobState.QUEUED or evict.beneficiary not in kept:
+            faults.append(f"job {evict.job} is to be stopped for {evict.beneficiary}, which is kept no room")
+    return faults
 
 
 def _check_job(records: Records, place: Place) -> list[str]:

@@ -135,6 +135,32 @@ class Columns:
         devices = self.nodes[row].facts.devices
         return tuple(devices[at].uuid for at in range(mask.bit_length()) if mask >> at & 1)
 
+    def mask_of(self, row: int, uuids: tuple[str, ...]) -> int:
+        """The mask of devices of a node; those that it does not have any more are left out."""
+        bits = self._bits[row]
+        mask = 0
+        for uuid in uuids:
+            mask |= bits.get(uuid, 0)
+        return mask
+
+    def free_without(self, row: int, holder: str) -> int:
+        """The devices of a node that would be free if one holder were not there."""
+        node_id = self.nodes[row].id
+        free = int(self.healthy[row])
+        for name, holding in self._holdings.get(node_id, _NOTHING).items():
+            if name != holder:
+                free &= ~self.mask_of(row, holding.devices)
+        return free & ~self.mask_of(row, tuple(self._dirty.get(node_id, ())))
+
+    def with_freed(self, masks: Masks, cpu_milli: Ints, memory_bytes: Ints) -> Columns:
+        """The same fleet with so much more free on each row, to be tried out; what is taken there is not taken here."""
+        later = copy.copy(self)
+        later.free_mask = self.free_mask | (masks & self.healthy)
+        later.free_gpus = np.bitwise_count(later.free_mask).astype(np.int64)
+        later.cpu_free, later.memory_free = self.cpu_free + cpu_milli, self.memory_free + memory_bytes
+        later.touched, later.last_gift = [], 0
+        return later
+
     def emptied(self) -> Columns:
         """The same fleet with nothing on it and every node taking work that has not been given up: what could ever fit."""
         empty = copy.copy(self)

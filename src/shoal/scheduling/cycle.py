@@ -5,7 +5,10 @@ the byte. (A reason is told when a shape fails, not again while the board rememb
     1. admit    jobs whose time has come join the others; held ones and those with open dependencies never come this far   admit, pending
     2. order    queues by fair share over the tree; inside a queue by priority, age, number                               order
     3. place    quota room, then domains, then nodes, then devices; a gang whole or not at all                            place
-    4. tell     why the jobs that were tried and did not fit wait                                                         shortfall
+    4. reserve  the earliest start of gangs that are blocked, and room kept for it                                        reserve
+    5. backfill who comes after takes what delays no reservation                                                          reserve
+    6. preempt  room for who has the right to it, by stopping others; nothing started in a cycle is stopped in it              preempt
+    7. tell     why the jobs that were tried and did not fit wait                                                         shortfall
 
 What is taken for one job is seen by the next, on a private ledger over the board; in the end the board is as it was found. A shape
 that failed is not tried again for its siblings, in this cycle and until some node may take more than before. Who enacts the plan
@@ -17,16 +20,20 @@ Cost: what changed since the last cycle, plus queues, plus distinct shapes, time
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from shoal.base import limits
 from shoal.base.rng import Rng
-from shoal.model.plan import Decision, Place, PlacedMember, Plan, Wait
+from shoal.model.plan import Decision, Place, Plan, Wait
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
-from shoal.scheduling.order import Candidate, Contest
-from shoal.scheduling.place import Placement, Refusal, place
+from shoal.scheduling.order import Candidate, Contest, is_closed
+from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.preempt import Preemptor
+from shoal.scheduling.reserve import Reservations, Reserved
 from shoal.scheduling.shortfall import no_room_reason, quota_reason
 
 
@@ -40,31 +47,57 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     # 1. admit
     board.begin_cycle(now_ms)
     # 2. order
-    contest = Contest(board, policy)
-    run = _Run(board, policy)
+    run = _Run(board, policy, now_ms)
     with run.ledger.trial():
-        while not run.bound and (candidate := contest.next()) is not None:
-            # 3. place
-            refusal = run.attempt(candidate)
-            if refusal is None:
-                contest.placed()
-            else:
-                contest.refused(by_quota=refusal is Refusal.QUOTA)
-        # 4. tell
+        with run.reservations.over_the_board():
+            run.go()
+        # 7. tell
         waits = run.waits()
-    contest.close()
-    next_at_ms = now_ms if run.bound else board.pending.next_time_ms()
-    return Plan(version=board.version, decisions=(*run.places, *waits), counters=run.counters(), next_at_ms=next_at_ms)
+    decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *waits)
+    next_at_ms = now_ms if run.bound or run.preemptor.bound else board.pending.next_time_ms()
+    return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
+
+
+class Forecast(NamedTuple):
+    """What a cycle would do for one job: start it now (`placed`), keep it room, or neither; and everything that it keeps."""
+
+    placed: bool
+    reserved: Reserved | None
+    others: tuple[Reserved, ...]
+
+
+def forecast(board: Board, policy: Policy, now_ms: int, job_id: str) -> Forecast:
+    """
+    The earliest start of one pending job, beside what a cycle now would place and reserve; however far away, as far as it is known.
+
+    Costs a cycle. `board.begin_cycle` was said.
+    """
+    filed = board.pending.filed(job_id)
+    run = _Run(board, policy, now_ms)
+    with run.ledger.trial(), run.reservations.over_the_board():
+        run.go()
+        made = {reserved.job_id: reserved for reserved in run.reservations.made}
+        placed = any(place.job == job_id for place in run.places)
+        others = tuple(reserved for reserved in made.values() if reserved.job_id != job_id)
+        mine = made.get(job_id)
+        if mine is None and filed is not None and not placed:
+            mine = run.reservations.forecast(Candidate(filed.queue, filed.key, filed.lane, blocked=True))
+    return Forecast(placed, mine, others)
 
 
 class _Run:
     """One cycle's decisions so far."""
 
-    def __init__(self, board: Board, policy: Policy) -> None:
+    def __init__(self, board: Board, policy: Policy, now_ms: int) -> None:
         self.board = board
         self.policy = policy
+        self.now_ms = now_ms
         self.ledger = Ledger(board)
+        self.reservations = Reservations(board, self.ledger, policy, now_ms)
+        self.preemptor = Preemptor(board, self.ledger, policy, now_ms)
         self.places: list[Decision] = []
+        self._claimed: set[str] = set()
+        """Jobs that were looked at first, since room is kept for them."""
         self._refused: list[tuple[Candidate, Refusal]] = []
         self._attempts = 0
         self._placed_max = min(policy.placed_per_cycle, limits.PLACED_PER_CYCLE_MAX)
@@ -73,39 +106,90 @@ class _Run:
     def bound(self) -> bool:
         return len(self.places) >= self._placed_max or self._attempts >= limits.ATTEMPTS_PER_CYCLE_MAX
 
-    def attempt(self, candidate: Candidate) -> Refusal | None:
+    def go(self) -> None:
+        """All candidates in turn, until nobody is left or a bound is reached."""
+        self._place_claimed()
+        contest = Contest(self.board, self.policy, self.reservations.open, self.preemptor.open)
+        while not self.bound and (candidate := contest.next()) is not None:
+            # 3. place
+            if candidate.job_id in self._claimed:
+                contest.placed()
+                continue
+            refusal = Refusal.ROOM if candidate.blocked else self.attempt(candidate)
+            if refusal is None:
+                contest.placed()
+            else:
+                # 4. reserve
+                reserved = contest.wants_reservation and self.reservations.reserve(candidate) is not None
+                # 6. preempt
+                contest.refused(refusal, reserved, cleared=self._preempt(candidate))
+            contest.want_blocked(self.reservations.open, self.preemptor.open)
+        contest.close()
+
+    def _place_claimed(self) -> None:
+        """
+        Who preempted comes first: its claims, as far as their room has been freed, are free for it alone.
+
+        Until it starts its charge is held too, so that nobody takes the quota that was freed for it.
+        """
+        board = self.board
+        filed = ((board.pending.filed(job_id), job_id) for job_id in board.claims_by)
+        for found, job_id in sorted(((f, j) for f, j in filed if f is not None), key=lambda entry: entry[0].key):
+            vertex = board.quota.vertices.get(found.queue)
+            if vertex is None or is_closed(vertex) or board.pending.waits_for_time(job_id):
+                continue
+            self._claimed.add(job_id)
+            candidate = Candidate(found.queue, found.key, found.lane)
+            mark = self.ledger.mark()
+            for claim_id in board.claims_by[job_id]:
+                claim = board.claims[claim_id]
+                row = board.columns.row.get(claim.node)
+                if row is not None:
+                    mask = board.columns.mask_of(row, claim.devices) & board.columns.free_without(row, claim_id)
+                    self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes)
+            if self.attempt(candidate, remember=False) is not None:
+                self.ledger.rewind(mark)
+                self.ledger.charge(found.queue, options_of(found.lane.state, board.columns)[0].charge_least)
+
+    def _preempt(self, candidate: Candidate) -> bool:
+        """Victims, unless the gang would rather wait, or the room that it will have soon is being freed already."""
+        job, made = self.board.jobs[candidate.job_id], self.reservations.made
+        patience_ms = job.spec.tolerance.ms if job.spec.tolerance is not None else 0
+        if any(r.job_id == job.id and r.start_ms <= self.now_ms + patience_ms for r in made):
+            return False
+        if not self.preemptor.open or candidate.lane.hopeless_version == self.board.version:
+            return False
+        with self.reservations.besides(job.id):
+            done = self.preemptor.attempt(candidate)
+        if done:
+            self.reservations.drop(job.id)
+        else:
+            candidate.lane.hopeless_version = self.board.version
+        return done
+
+    def attempt(self, candidate: Candidate, remember: bool = True) -> Refusal | None:
         """Tries one job; None if it is placed, and then its room and its quota are taken on the ledger."""
         self._attempts += 1
-        found = place(self.ledger, candidate.queue, candidate.lane.state, self.policy)
+        found = self.reservations.find(candidate)  # 5. backfill: past reservations only where they are not delayed
         if isinstance(found, Placement):
             self.places.append(self._decide(candidate, found))
+            self.reservations.settle(candidate, found)
             return None
-        if found is Refusal.ROOM:
+        if found is Refusal.ROOM and remember:
             self._remember_failure(candidate)
         self._refused.append((candidate, found))
         return found
 
     def _decide(self, candidate: Candidate, found: Placement) -> Place:
-        columns, option = self.board.columns, found.option
+        option = found.option
         borrowed = self.board.quota.borrows(candidate.queue, found.charge)
-        members = []
         for seat in found.seats:
-            part = option.groups[seat.group]
-            asked = part.need.member
+            asked = option.groups[seat.group].need.member
             self.ledger.seat(seat.row, seat.mask, asked.cpu_milli, asked.memory_bytes)
-            members.append(
-                PlacedMember(
-                    node=columns.nodes[seat.row].id,
-                    group=part.group.name,
-                    devices=columns.uuids(seat.row, seat.mask),
-                    cpu_milli=asked.cpu_milli,
-                    memory_bytes=asked.memory_bytes,
-                )
-            )
         self.ledger.charge(candidate.queue, found.charge)
         return Place(
             job=candidate.job_id,
-            members=tuple(members),
+            members=seated(self.board.columns, found),
             gpu_model=option.model or "",
             domain=found.domain,
             borrowed=borrowed,
@@ -113,15 +197,18 @@ class _Run:
         )
 
     def _remember_failure(self, candidate: Candidate) -> None:
-        """For as long as no node may take more; but what failed on room that only this plan has taken is tried again next time."""
-        state = candidate.lane.state
+        """For as long as no node may take more; but what failed on room that this plan has taken or keeps is tried again next time."""
+        state, kept = candidate.lane.state, self.reservations.hiding
+        limit_ms = candidate.lane.limit_ms if kept else 0
+        state.failed_limit_ms = min(limit_ms, state.failed_limit_ms) if state.failed_cycle == self.board.cycle else limit_ms
         state.failed_cycle = self.board.cycle
-        if self.ledger.clean:
+        if self.ledger.clean and not kept:
             state.failed_growth = self.board.columns.growth
 
     def waits(self) -> list[Wait]:
         """Reasons for the first that were refused, as things stand with everything placed; not more than the policy wants."""
-        told = self._refused[: self.policy.waits_per_plan]
+        reserved = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.preemptor.made}
+        told = [entry for entry in self._refused if entry[0].job_id not in reserved][: self.policy.waits_per_plan]
         return [Wait(job=candidate.job_id, reason=self._reason(candidate, refusal)) for candidate, refusal in told]
 
     def _reason(self, candidate: Candidate, refusal: Refusal) -> Reason:
@@ -129,6 +216,8 @@ class _Run:
         options = options_of(state, self.board.columns)
         if refusal is Refusal.ROOM:
             return no_room_reason(self.board, state.shape, options, self.policy)
+        if refusal is Refusal.LATER:
+            return Reason(code=ReasonCode.BEHIND, message="its queue's quota is kept for a job before it", queue=candidate.queue)
         short = quota_reason(self.board.quota, candidate.queue, options)
         return short or Reason(code=ReasonCode.BEHIND, message="its queue may start less than the nodes could take", queue=candidate.queue)
 
@@ -137,6 +226,8 @@ class _Run:
             "attempts": self._attempts,
             "placed": len(self.places),
             "refused": len(self._refused),
+            "evicted": sum(len(made.victims) for made in self.preemptor.made),
+            "reserved": len(self.reservations.made),
             "pending": len(self.board.pending),
             "bound": int(self.bound),
         }

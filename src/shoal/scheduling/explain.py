@@ -24,12 +24,19 @@ from shoal.scheduling.admit import Gate, dependency_met
 from shoal.scheduling.asks import shape_of
 from shoal.scheduling.blockers import addresses, hints_for, holders_of, listed, tree_of
 from shoal.scheduling.board import Board
+from shoal.scheduling.cycle import Forecast, forecast
+from shoal.scheduling.expected import expected_reason, unknown_hint
 from shoal.scheduling.options import Option, options_for
 from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Filed
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
+from shoal.scheduling.unstoppable import unstoppable_hints
 
+_WITHOUT_FORECAST = frozenset(
+    {ReasonCode.UNKNOWN_QUEUE, ReasonCode.QUEUE_CLOSED, ReasonCode.ARRAY_LIMIT, ReasonCode.QUOTA_NEVER, ReasonCode.FLEET_NEVER}
+)
+"""Causes that no end of another job that is known takes away."""
 _ROOM_CODES = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTATION, ReasonCode.TOPOLOGY, ReasonCode.AVOIDED})
 
 
@@ -87,9 +94,26 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
     if filed is None:
         return _answer(job, "is being cancelled", now_ms)
     position, ahead = _place_in_queue(board, filed)
-    reasons = _pending_reasons(board, policy, job, filed, position)
-    answer = _answer(job, reasons[0].message, now_ms, reasons)
-    return replace(answer, position=position, ahead=ahead)
+    if job.id in board.claims_by:
+        freeing = (_claimed_reason(board, job),)
+        return replace(_answer(job, freeing[0].message, now_ms, freeing), position=position, ahead=ahead)
+    reasons = _pending_reasons(board, policy, job)
+    if any(reason.code in _WITHOUT_FORECAST for reason in reasons):
+        answer = _answer(job, reasons[0].message, now_ms, reasons)
+        return replace(answer, position=position, ahead=ahead)
+    told = forecast(board, policy, now_ms, job.id)
+    if not reasons:
+        reasons = (_kept_reason(board, told) or _behind_reason(board, job, position),)
+    headline, starts_ms = reasons[0].message, now_ms if told.placed else None
+    if told.reserved is not None:
+        reasons = (*reasons, expected_reason(board, told.reserved, now_ms))
+        starts_ms = max(told.reserved.start_ms, now_ms)
+    answer = _answer(job, headline, now_ms, reasons)
+    if policy.preempt and any(reason.code in _ROOM_CODES for reason in reasons):
+        answer = replace(answer, hints=(*answer.hints, *unstoppable_hints(board, job, options_for(shape_of(job), board.columns))))
+    if starts_ms is None:
+        answer = replace(answer, hints=(*answer.hints, unknown_hint(board)))
+    return replace(answer, position=position, ahead=ahead, earliest_start_ms=starts_ms)
 
 
 def _gate_reasons(board: Board, job: Job, now_ms: int) -> tuple[Reason, ...]:
@@ -136,6 +160,16 @@ def _freeing_reason(board: Board, job: Job) -> Reason:
     return Reason(code=ReasonCode.FREEING, message=message, blockers=nodes)
 
 
+def _claimed_reason(board: Board, job: Job) -> Reason:
+    nodes = tuple(dict.fromkeys(board.claims[claim].node for claim in board.claims_by[job.id]))
+    held = (board.allocations[held] for node in nodes for held in board.held_on.get(node, ()))
+    stopping = dict.fromkeys(a.job for a in held if board.jobs.get(a.job) is None or board.jobs[a.job].state is JobState.PREEMPTING)
+    names = addresses(board, stopping)
+    whose = f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}" if names else "what is there"
+    message = f"room is kept for it on {listed(nodes)}; it starts when {whose} has been stopped"
+    return Reason(code=ReasonCode.FREEING, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
+
+
 def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:
     left = format_duration_ms(-(-(job.not_before_ms - now_ms) // 1_000) * 1_000)
     if job.attempt == 0 and job.spec.begin is not None:
@@ -146,7 +180,8 @@ def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:
     return (backoff, job.reason) if job.reason is not None and job.reason.code is not ReasonCode.BACKOFF else (backoff,)
 
 
-def _pending_reasons(board: Board, policy: Policy, job: Job, filed: Filed, position: int) -> tuple[Reason, ...]:
+def _pending_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, ...]:
+    """Causes that lie in limits, quota and room; none where it only has to be its turn."""
     vertex = board.quota.vertices.get(job.queue)
     if vertex is None:
         return (unknown_queue_reason(job.queue),)
@@ -155,13 +190,13 @@ def _pending_reasons(board: Board, policy: Policy, job: Job, filed: Filed, posit
         hint = f"open queue {job.queue}, or move the job to another"
         message = f"queue {job.queue} takes jobs but starts none"
         found.append(Reason(code=ReasonCode.QUEUE_CLOSED, message=message, queue=job.queue, hints=(hint,)))
-    found.extend(_array_reasons(board, filed))
+    filed = board.pending.filed(job.id)
+    found.extend(_array_reasons(board, filed.lane.array if filed is not None else ""))
     found.extend(_capacity_reasons(board, policy, job))
-    return tuple(found) or (_behind_reason(board, job, position),)
+    return tuple(found)
 
 
-def _array_reasons(board: Board, filed: Filed) -> tuple[Reason, ...]:
-    array = filed.lane.array
+def _array_reasons(board: Board, array: str) -> tuple[Reason, ...]:
     at_once, running = board.at_once(array), board.array_live.get(array, 0)
     if at_once is None or running < at_once:
         return ()
@@ -206,6 +241,15 @@ def _with_blockers(board: Board, reason: Reason, options: tuple[Option, ...]) ->
         return reason
     _, shortfall = nearest(board, options)
     return replace(reason, hints=(*reason.hints, *hints_for(board, shortfall)))
+
+
+def _kept_reason(board: Board, told: Forecast) -> Reason | None:
+    """There is room, but it is kept for others at the time at which this job would still need it."""
+    if told.placed or told.reserved is None or not told.others:
+        return None
+    names = addresses(board, (other.job_id for other in told.others))
+    message = f"the room there is is kept for {'job' if len(names) == 1 else 'jobs'} {listed(names)}, and it would still run by then"
+    return Reason(code=ReasonCode.RESERVED, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
 
 
 def _behind_reason(board: Board, job: Job, position: int) -> Reason:

@@ -10,10 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from shoal.scheduling.board import Board
-from shoal.scheduling.quota import Charge
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.quota import Charge, QuotaTree
+from shoal.scheduling.rooms import RoomTable
+
+
+class Board(Protocol):
+    """The part of a board that placement looks at and moves."""
+
+    @property
+    def columns(self) -> Columns: ...
+
+    @property
+    def rooms(self) -> RoomTable: ...
+
+    @property
+    def quota(self) -> QuotaTree: ...
+
+
+class Ground(NamedTuple):
+    """A board to place on that is not the real one: the fleet at another time."""
+
+    columns: Columns
+    rooms: RoomTable
+    quota: QuotaTree
 
 
 class Ledger:
@@ -52,6 +74,18 @@ class Ledger:
         columns = self.board.columns
         columns.take(row, mask, cpu_milli, memory_bytes)
         self._undo.append((columns.give, (row, mask, cpu_milli, memory_bytes)))
+
+    def unseat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+        """Somebody's room on a node is given back, to see what would then fit."""
+        columns = self.board.columns
+        columns.give(row, mask, cpu_milli, memory_bytes)
+        self._undo.append((columns.take, (row, mask, cpu_milli, memory_bytes)))
+
+    def uncharge(self, queue: str, charge: Charge) -> None:
+        """A queue gives a charge back."""
+        quota = self.board.quota
+        quota.remove(queue, charge)
+        self._undo.append((quota.add, (queue, charge)))
 
     def charge(self, queue: str, charge: Charge) -> None:
         """A queue is charged."""

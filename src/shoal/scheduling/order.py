@@ -19,10 +19,12 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shoal.base import limits
 from shoal.model.queue import QueueSpec
 from shoal.scheduling.board import Board
 from shoal.scheduling.options import options_of
 from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line
+from shoal.scheduling.place import Refusal
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, Vertex
 
@@ -34,24 +36,45 @@ CPU_ONLY = ""
 
 
 class Candidate(NamedTuple):
-    """The job whose turn it is."""
+    """The job whose turn it is. `blocked`: it cannot start in this cycle, that is known, but it may get a reservation."""
 
     queue: str
     key: JobKey
     lane: Lane
+    blocked: bool = False
 
     @property
     def job_id(self) -> str:
         return self.key[3]
 
 
+class _Shared:
+    """What the turns of one contest share."""
+
+    __slots__ = ("every", "preempting", "reserving", "started")
+
+    def __init__(self, every: bool) -> None:
+        self.started: dict[str, int] = {}
+        """Elements placed in this cycle by array; an array's elements may lie in several queues."""
+        self.reserving = False
+        """Blocked gangs are wanted too, for a reservation."""
+        self.preempting = False
+        """Blocked gangs are wanted, because they may have a right to stop others."""
+        self.every = every
+        """All of them; otherwise the first of each queue."""
+
+
 class _Turn:
     """One queue's walk over its lanes. Nothing in the line is moved."""
 
-    def __init__(self, board: Board, queue: str, line: Line, started: dict[str, int]) -> None:
+    def __init__(self, board: Board, queue: str, line: Line, shared: _Shared) -> None:
         self.queue = queue
-        self._started = started
-        """Elements placed in this cycle by array; shared by all queues, since an array's elements may lie in several."""
+        self._shared = shared
+        self._reserved = False
+        self._surfaced = 0
+        """Blocked lanes that were looked at for their right to stop others."""
+        self._later: tuple[int, int] | None = None
+        """(time limit, GPUs) of what was refused for a reservation's quota: who asks no less of both is not tried."""
         self._board = board
         self._heads: Iterator[HeadKey] = iter(line.heads)
         self._again: list[tuple[JobKey, int, Lane]] = []
@@ -75,30 +98,62 @@ class _Turn:
                 self.candidate = None
                 return None
             key, lane = entry
-            if self._may_try(lane):
-                self.candidate = Candidate(self.queue, key, lane)
+            blocked = self._is_blocked(lane)
+            if blocked is not None:
+                self.candidate = Candidate(self.queue, key, lane, blocked)
                 return self.candidate
 
     def stands(self) -> bool:
         """False if what was placed or has failed since the candidate was found rules it out."""
-        return self.candidate is not None and self._may_try(self.candidate.lane)
+        if self.candidate is None:
+            return False
+        blocked = self._is_blocked(self.candidate.lane)
+        if blocked is not None and blocked is not self.candidate.blocked:
+            self.candidate = self.candidate._replace(blocked=blocked)
+        return blocked is not None
 
     def placed(self) -> None:
         """The candidate was placed: its lane goes on with the job behind it."""
         assert self.candidate is not None
         lane = self.candidate.lane
         if lane.array:
-            self._started[lane.array] = self._started.get(lane.array, 0) + 1
-        behind = lane.keys.after(self.candidate.key)
-        if behind is not None:
-            heapq.heappush(self._again, (behind, id(lane), lane))
+            self._shared.started[lane.array] = self._shared.started.get(lane.array, 0) + 1
+        self._go_behind(self.candidate)
 
-    def refused(self, by_quota: bool) -> None:
+    def refused(self, refusal: Refusal) -> None:
         """The candidate does not fit: its lane is out for this cycle, and by quota whatever asks no less."""
         assert self.candidate is not None
-        if by_quota:
-            self._note_short(self.candidate.lane)
-        self._close(self.candidate.lane)
+        lane = self.candidate.lane
+        if refusal is Refusal.QUOTA:
+            self._note_short(lane)
+        elif refusal is Refusal.LATER:
+            size = lane.state.gpus_least
+            before = self._later or (lane.limit_ms, size)
+            self._later = (min(before[0], lane.limit_ms), min(before[1], size))
+        self._close(lane)
+
+    def reserved(self) -> None:
+        """The refused candidate got a reservation."""
+        assert self.candidate is not None
+        self._reserved = True
+        if self._shared.every:
+            self._go_behind(self.candidate)
+
+    def cleared(self) -> None:
+        """Others are stopped for the refused candidate: the one behind it may have the same right."""
+        assert self.candidate is not None
+        self._surfaced = 0
+        self._go_behind(self.candidate)
+
+    def _go_behind(self, candidate: Candidate) -> None:
+        behind = candidate.lane.keys.after(candidate.key)
+        if behind is not None:
+            heapq.heappush(self._again, (behind, id(candidate.lane), candidate.lane))
+
+    @property
+    def wants_blocked(self) -> bool:
+        """True while the next blocked gang of the queue may get a reservation."""
+        return self._shared.reserving and (self._shared.every or not self._reserved)
 
     def _take_first(self) -> tuple[JobKey, Lane] | None:
         head = self._next
@@ -114,23 +169,46 @@ class _Turn:
         """The next lane's first job. Lanes that are out are stepped over here, where most of a long walk is spent."""
         if self._strict:
             return next(self._heads, None)
+        if self.wants_blocked or self._wants_heads:
+            return next(self._heads, None)
         growth, cycle, refused = self._board.columns.growth, self._board.cycle, self._gpus_refused
         if refused <= min(self._line.sizes):
             return None
         for head in self._heads:
-            state = head[4].state
-            if state.failed_growth != growth and state.failed_cycle != cycle and state.gpus_least < refused:
+            lane = head[4]
+            state = lane.state
+            if state.failed_growth == growth or state.gpus_least >= refused:
+                continue
+            if state.failed_cycle != cycle or lane.limit_ms < state.failed_limit_ms:
                 return head
         return None
 
-    def _may_try(self, lane: Lane) -> bool:
-        """A blocked lane of a strict queue closes what it could use for those behind it; an array at its limit holds up nobody."""
+    def _is_blocked(self, lane: Lane) -> bool | None:
+        """
+        Whether it is known that a lane's job cannot start; None if it is and nobody wants it.
+
+        A blocked lane of a strict queue closes what it could use for those behind it; an array at its limit holds up nobody.
+        """
         if self._is_full(lane):
-            return False
-        if self._failed(lane) or (self._short and self._is_short(lane)) or (self._strict and self._is_closed(lane)):
+            return None
+        if self._strict and self._is_closed(lane):
             self._close(lane)
-            return False
-        return True
+            return None
+        if self._failed(lane) or (self._short and self._is_short(lane)) or (self._later and self._comes_too_late(lane)):
+            self._close(lane)
+            if not self.wants_blocked and self._wants_heads:
+                self._surfaced += 1
+                return True if lane.hopeless_version != self._board.version else None
+            return True if self.wants_blocked else None
+        return False
+
+    @property
+    def _wants_heads(self) -> bool:
+        return self._shared.preempting and self._surfaced < limits.PREEMPT_HEADS_MAX
+
+    def _comes_too_late(self, lane: Lane) -> bool:
+        assert self._later is not None
+        return lane.limit_ms >= self._later[0] and lane.state.gpus_least >= self._later[1]
 
     def _note_short(self, lane: Lane) -> None:
         for option in options_of(lane.state, self._board.columns):
@@ -153,13 +231,15 @@ class _Turn:
 
     def _failed(self, lane: Lane) -> bool:
         state = lane.state
-        return state.failed_growth == self._board.columns.growth or state.failed_cycle == self._board.cycle
+        if state.failed_growth == self._board.columns.growth:
+            return True
+        return state.failed_cycle == self._board.cycle and lane.limit_ms >= state.failed_limit_ms
 
     def _is_full(self, lane: Lane) -> bool:
         if not lane.array:
             return False
         at_once = self._board.at_once(lane.array)
-        running = self._board.array_live.get(lane.array, 0) + self._started.get(lane.array, 0)
+        running = self._board.array_live.get(lane.array, 0) + self._shared.started.get(lane.array, 0)
         return at_once is not None and running >= at_once
 
     def _models(self, lane: Lane) -> set[str]:
@@ -196,13 +276,15 @@ class _Seatholder:
 class Contest:
     """All queues with something to try, in turn. See module."""
 
-    def __init__(self, board: Board, policy: Policy) -> None:
+    def __init__(self, board: Board, policy: Policy, reserving: bool = False, preempting: bool = False) -> None:
+        """`reserving`, `preempting`: see `want_blocked`."""
         self._board = board
         self._policy = policy
         self._holders: dict[str, _Seatholder] = {}
         self._top = _Seatholder(_ROOT, None, None)
         self._current: _Seatholder | None = None
-        self._started: dict[str, int] = {}
+        self._shared = _Shared(policy.reserve == "conservative")
+        self._shared.reserving, self._shared.preempting = reserving, preempting
         leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
         self._fill(leaves)
 
@@ -225,12 +307,29 @@ class Contest:
         self._current.turn.placed()
         self._go_on()
 
-    def refused(self, by_quota: bool) -> None:
-        """The current candidate does not fit: no nodes for it, or its queue may not."""
+    def refused(self, refusal: Refusal, reserved: bool = False, cleared: bool = False) -> None:
+        """The current candidate does not fit; it may have got a reservation, or others are stopped for it."""
         assert self._current is not None
         assert self._current.turn is not None
-        self._current.turn.refused(by_quota)
+        if not (self._current.turn.candidate and self._current.turn.candidate.blocked):
+            self._current.turn.refused(refusal)
+        if reserved:
+            self._current.turn.reserved()
+        if cleared:
+            self._current.turn.cleared()
         self._go_on()
+
+    @property
+    def wants_reservation(self) -> bool:
+        """True if the current candidate, should it be blocked, is one that gets a reservation."""
+        assert self._current is not None
+        assert self._current.turn is not None
+        return self._current.turn.wants_blocked
+
+    def want_blocked(self, reserving: bool, preempting: bool = False) -> None:
+        """Whether gangs that are known not to start are candidates too: for a reservation, or for their right to stop others."""
+        self._shared.reserving = reserving
+        self._shared.preempting = preempting
 
     def close(self) -> None:
         """Unties the heaps, which refer to each other both ways: cycles many times a second must not leave work to the collector."""
@@ -258,7 +357,7 @@ class Contest:
         vertex = self._board.quota.vertices.get(name)
         if vertex is None or is_closed(vertex):
             return None
-        turn = _Turn(self._board, name, self._board.pending.lines[name], self._started)
+        turn = _Turn(self._board, name, self._board.pending.lines[name], self._shared)
         if turn.find() is None:
             return None
         parent = self._holder(vertex) if vertex.children else self._holder_above(vertex)
@@ -337,6 +436,14 @@ def _excess(vertex: Vertex, charge: Charge, capacity: dict[str, int]) -> tuple[b
         if resource in beyond and beyond[resource] + amount > 0:
             borrows = True
     return borrows, dominant_share(beyond, capacity)
+
+
+def claim_of(vertex: Vertex, capacity: dict[str, int]) -> float:
+    """How far a queue is over its guarantee, by weight: what the queues' measure is made of. Weight 0 has no claim to any of it."""
+    excess = max(0.0, _excess(vertex, (), capacity)[1])
+    if not excess:
+        return 0.0
+    return excess * 1_000 / vertex.spec.weight if vertex.spec.weight else float("inf")
 
 
 def _own_share(vertex: Vertex) -> dict[str, int]:

@@ -3,7 +3,7 @@ Jobs that could start if there were room: per queue in order, grouped so that eq
 
     Pending            by queue
     `-- Line               one queue's jobs
-        `-- Lane               its jobs of one shape (and, where an array limits how many run at once, of that array)
+        `-- Lane               its jobs of one shape and time limit (and, where an array limits how many run at once, of that array)
 
 A line knows the first job of each lane, in order. A cycle walks these heads and skips a lane whose shape has failed without looking
 at the jobs behind the first. Adding and removing costs the logarithm of the line's length. Jobs whose time has not come wait in
@@ -12,7 +12,7 @@ at the jobs behind the first. Adding and removing costs the logarithm of the lin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.model.job import Job
 from shoal.scheduling.asks import Shape, shape_of
@@ -25,6 +25,8 @@ JobKey = tuple[int, int, int, str]
 """(-priority, queued since, number, id): ascending is the order inside a queue."""
 HeadKey = tuple[int, int, int, str, "Lane"]
 TimerKey = tuple[int, str]
+NO_LIMIT: Final = 1 << 62
+"""The time limit of a job that has none: longer than any."""
 
 
 def key_of(job: Job) -> JobKey:
@@ -34,7 +36,7 @@ def key_of(job: Job) -> JobKey:
 class ShapeState:
     """One shape that some pending job has, and what is known of it."""
 
-    __slots__ = ("failed_cycle", "failed_growth", "gpus_least", "jobs", "options", "options_epoch", "shape")
+    __slots__ = ("failed_cycle", "failed_growth", "failed_limit_ms", "gpus_least", "jobs", "options", "options_epoch", "shape")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -43,20 +45,25 @@ class ShapeState:
         self.failed_growth = -1
         """`Columns.growth` at which it was seen to fit nowhere; while that stands it need not be tried."""
         self.failed_cycle = -1
-        """As above, but only for one cycle: it failed on room that this cycle itself had taken."""
+        """As above, but only for one cycle: it failed on room that this cycle itself had taken, or keeps for others."""
+        self.failed_limit_ms = 0
+        """In that cycle jobs that may run so long or longer need not be tried; shorter ones may end before others need the room."""
         self.options: tuple[Option, ...] | None = None
         """Kept by `options`: what the shape means for the models of this fleet."""
         self.options_epoch = -1
 
 
 class Lane:
-    """See module. `array` is the id of the array whose limit holds for these jobs, or empty."""
+    """See module. `array` is the id of the array whose limit holds for these jobs, or empty; `limit_ms` NO_LIMIT without one."""
 
-    __slots__ = ("array", "jobs", "keys", "state")
+    __slots__ = ("array", "hopeless_version", "jobs", "keys", "limit_ms", "state")
 
-    def __init__(self, state: ShapeState, array: str) -> None:
+    def __init__(self, state: ShapeState, array: str, limit_ms: int) -> None:
         self.state = state
         self.array = array
+        self.limit_ms = limit_ms
+        self.hopeless_version = -1
+        """The board's version at which no victims were found for its first job; while that stands it need not be looked at."""
         self.jobs = 0
         """All that are filed here, those among the timers included."""
         self.keys: SortedKeys[JobKey] = SortedKeys()
@@ -68,23 +75,23 @@ class Line:
     __slots__ = ("heads", "jobs", "lanes", "sizes")
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[ShapeState, str], Lane] = {}
+        self.lanes: dict[tuple[ShapeState, str, int], Lane] = {}
         self.heads: SortedKeys[HeadKey] = SortedKeys()
         self.jobs = 0
         self.sizes: dict[int, int] = {}
         """Lanes by the GPUs of their smallest gang: the least of them tells when a quota leaves nothing to try."""
 
-    def lane(self, state: ShapeState, array: str) -> Lane:
+    def lane(self, state: ShapeState, array: str, limit_ms: int) -> Lane:
         """The lane for a shape, made where there is none."""
-        lane = self.lanes.get((state, array))
+        lane = self.lanes.get((state, array, limit_ms))
         if lane is None:
-            lane = self.lanes[state, array] = Lane(state, array)
+            lane = self.lanes[state, array, limit_ms] = Lane(state, array, limit_ms)
             self.sizes[state.gpus_least] = self.sizes.get(state.gpus_least, 0) + 1
         return lane
 
     def drop(self, lane: Lane) -> None:
         """Nobody is in the lane any more."""
-        del self.lanes[lane.state, lane.array]
+        del self.lanes[lane.state, lane.array, lane.limit_ms]
         size = lane.state.gpus_least
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -157,7 +164,7 @@ class Pending:
             state = self._states[shape] = ShapeState(shape)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
-        lane = line.lane(state, array)
+        lane = line.lane(state, array, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
         lane.jobs += 1
         filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
@@ -216,9 +223,12 @@ class Pending:
 
     def contents(self) -> dict[str, object]:
         """By job: its queue, place in the order, shape and array limit, and time; plus what the lanes must say of it."""
-        filed = {job_id: (f.queue, f.key, f.lane.state.shape, f.lane.array, f.not_before_ms) for job_id, f in sorted(self._filed.items())}
+        filed = {
+            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.array, f.lane.limit_ms, f.not_before_ms)
+            for job_id, f in sorted(self._filed.items())
+        }
         lanes = {
-            queue: sorted((tuple(lane.keys), lane.array, lane.state.shape) for lane in line.lanes.values() if lane.keys)
+            queue: sorted((tuple(lane.keys), lane.array, lane.limit_ms, lane.state.shape) for lane in line.lanes.values() if lane.keys)
             for queue, line in sorted(self.lines.items())
             if line.jobs
         }

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.base import limits
+from shoal.model.plan import PlacedMember
 from shoal.scheduling.asks import Shape
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import Rows, Wish, choose_rows, domains_with_room, gather, label_of, wish_of
@@ -29,10 +30,11 @@ from shoal.scheduling.rooms import Need
 
 
 class Refusal(Enum):
-    """ROOM: no nodes for it, whoever asks. QUOTA: nodes perhaps, but this queue may not."""
+    """ROOM: no nodes for it, whoever asks. QUOTA: nodes perhaps, but this queue may not. LATER: it would delay a reservation."""
 
     ROOM = "room"
     QUOTA = "quota"
+    LATER = "later"
 
 
 class Seat(NamedTuple):
@@ -105,6 +107,24 @@ def _place_option(search: _Search, option: Option) -> Placement | Refusal:
     if inside_host(search.shape, board.columns) and search.shape.required and option.members_least > 1:
         return Refusal.ROOM
     return _place_group(search, option) if len(option.groups) == 1 else _place_groups(search, option)
+
+
+def seated(columns: Columns, found: Placement) -> tuple[PlacedMember, ...]:
+    """The members of a placement as a plan names them."""
+    members = []
+    for seat in found.seats:
+        part = found.option.groups[seat.group]
+        asked = part.need.member
+        members.append(
+            PlacedMember(
+                node=columns.nodes[seat.row].id,
+                group=part.group.name,
+                devices=columns.uuids(seat.row, seat.mask),
+                cpu_milli=asked.cpu_milli,
+                memory_bytes=asked.memory_bytes,
+            )
+        )
+    return tuple(members)
 
 
 # --- one group: counting ----------------------------------------------------------------------------------------------------

@@ -30,6 +30,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     near_by_default: bool = True
     """A gang of several nodes that names no level is still put into the tightest domain with room: its all-reduce is faster there and
     no other wish is hurt."""
+    reserve: Literal["none", "easy", "conservative"] = "easy"
+    """Who is kept room for while he waits. EASY: the first blocked gang of each queue, so that it starts as soon as can be known and
+    the rest fills what it leaves. Conservative: every blocked gang in turn, so that nobody at all is delayed by who comes after him;
+    less is filled."""
+    reservations: int = 16
+    """Blocked gangs with a reservation at a time, over all queues; see limits.RESERVATIONS_MAX, which it cannot exceed."""
+    reserve_window_ms: int = 86_400_000
+    """No room is kept for a start further away than a day: jobs without a time limit would not be let on it for as long."""
+    preempt: bool = True
+    """A gang that has the right may stop others: lower priorities of its own queue, and what other queues hold over their share."""
+    restart_ms: int = 600_000
+    """What a stopped job loses beyond the work since its last checkpoint: the way back to where it was."""
+    claim_ms: int = 900_000
+    """How long freed room is kept for who preempted: the usual grace many times over. After that the room is anybody's."""
     placed_per_cycle: int = 1_000
     """See limits.PLACED_PER_CYCLE_MAX, which it cannot exceed."""
     waits_per_plan: int = 16

@@ -59,6 +59,7 @@ class QuotaTree:
         self.vertices = {name: Vertex(name, specs[name]) for name in sorted(specs)}
         self._link()
         self.roots = tuple(v for v in self.vertices.values() if v.parent is None)
+        self._trees: dict[str, tuple[str, ...]] = {}
         for root in self.roots:
             self._prepare(root, ())
         for name, amounts in charged.items():
@@ -91,6 +92,11 @@ class QuotaTree:
                     return resource, amount - room
         return None
 
+    def slack(self, name: str, charge: Charge) -> dict[str, int]:
+        """By limited resource, what the queue could still start beside `charge`."""
+        vertex, asked = self.vertices[name], dict(charge)
+        return {resource: self._available(vertex, resource) - asked.get(resource, 0) for resource in vertex.named}
+
     def borrows(self, name: str, charge: Charge) -> bool:
         """True if with this charge the queue holds more of a limited resource than its own subtree brings."""
         vertex = self.vertices[name]
@@ -101,6 +107,19 @@ class QuotaTree:
         vertex = self.vertices[name]
         tables = {"subtree": vertex.subtree, "local": vertex.local, "usage": vertex.usage, "held": vertex.held}
         return {what: {r: a for r, a in sorted(table.items()) if a} for what, table in tables.items()}
+
+    def tree_of(self, name: str) -> tuple[str, ...]:
+        """The queues that share a root with this one, itself included: whose ends may give it room."""
+        root = self.vertices[name]
+        while root.parent is not None:
+            root = root.parent
+        found = self._trees.get(root.name)
+        if found is None:
+            below = [root]
+            for at in below:
+                below.extend(at.children)
+            found = self._trees[root.name] = tuple(sorted(at.name for at in below))
+        return found
 
     # --- charges ------------------------------------------------------------------------------------------------------------
     def add(self, name: str, charge: Charge) -> None:

@@ -92,9 +92,15 @@ class RoomTable:
     def free_gpus(self, need: Need) -> NDArray[np.int64]:
         """Per row: free GPUs that the need accepts, on nodes that take work."""
         columns = self._columns
-        free = self._accepted[self._slot(need)][columns.kind] & columns.free_mask
+        free = self.accepted(need) & columns.free_mask
         counts: NDArray[np.int64] = np.where(columns.open, np.bitwise_count(free), 0).astype(np.int64)
         return counts
+
+    def accepted(self, need: Need) -> NDArray[np.uint64]:
+        """Per row: the devices that will do, free or not."""
+        slot = self._slot(need)
+        accepted: NDArray[np.uint64] = self._accepted[slot][self._columns.kind]
+        return accepted
 
     # --- keeping it ---------------------------------------------------------------------------------------------------------
     def _slot(self, need: Need) -> int:

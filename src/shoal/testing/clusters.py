@@ -17,14 +17,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from shoal.base.rng import Rng
-from shoal.lifecycle.enact import enact_place
+from shoal.lifecycle.claims import claims_for
+from shoal.lifecycle.enact import enact_evict, enact_place
+from shoal.lifecycle.job import advance_job
 from shoal.model.attempt import HOLDING, Allocation, AllocationState, Attempt
 from shoal.model.change import Change, Record
+from shoal.model.event import AllocationReleased
 from shoal.model.job import ENDED, ArrayPlace, GpuAsk, Job, JobSpec, JobState, Topology
 from shoal.model.node import Device, Node, NodeFacts, NodeState
-from shoal.model.plan import Place, Plan, Wait
+from shoal.model.plan import Evict, Place, Plan, Reserve, Wait
 from shoal.model.queue import Claim, Queue, QueueSpec, Quota
-from shoal.model.snapshot import Snapshot
+from shoal.model.snapshot import Picture, Snapshot
 from shoal.model.values import ArrayList, CountRange, Memory, MemoryRange
 from shoal.model.wire import Explanation, LeaseTerms
 from shoal.scheduling.board import Board
@@ -93,6 +96,8 @@ class Cluster:
         self.queues: dict[str, Queue] = {}
         self.claims: dict[str, Claim] = {}
         self.changes: list[Change] = []
+        self.evicted: list[str] = []
+        """Jobs in the order in which they were told to stop."""
         self.board = Board.of(self.snapshot())
         self._numbers = 0
         if records:
@@ -148,7 +153,10 @@ class Cluster:
 
     # --- what happens --------------------------------------------------------------------------------------------------------
     def submit(self, gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: Any) -> str:
-        """A job arrives; gives its id. Fields of `Job` (queue, priority, state, not_before_ms, project) and of `an_ask`."""
+        """
+        A job arrives; gives its id. Fields of `Job` (queue, priority, state, not_before_ms, project) and of `an_ask`; `limit_s` is its
+        time limit.
+        """
         job = self.new_job(gpus, nodes, **fields)
         self.put(job)
         if job.spec.depends_on:
@@ -158,6 +166,8 @@ class Cluster:
 
     def new_job(self, gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: Any) -> Job:
         self._numbers += 1
+        if "limit_s" in fields:
+            fields["time_limit_ms"] = fields.pop("limit_s") * 1_000
         own = {name: fields.pop(name) for name in _JOB_FIELDS if name in fields}
         spec = fields.pop("spec", None) or an_ask(gpus, nodes, **fields)
         known: dict[str, Any] = {
@@ -214,20 +224,59 @@ class Cluster:
         for decision in plan.decisions:
             if isinstance(decision, Place):
                 self.carry_out(decision)
+        self.evict(plan)
         faults = check_snapshot(self.snapshot())
         assert not faults, faults
         return plan
 
     def carry_out(self, place: Place) -> None:
         changes = enact_place(place, self.jobs[place.job], self.nodes, self.now_ms, TERMS)
-        self.commit(changes.put, changes.delete)
+        self.commit(changes.put, (*changes.delete, *(c for c in self.claims.values() if c.job == place.job)))
+
+    def evict(self, plan: Plan) -> None:
+        """Claims, then victims told to stop; `free` says when they have."""
+        evicts = [decision for decision in plan.decisions if isinstance(decision, Evict)]
+        gainers = {evict.beneficiary for evict in evicts}
+        for reserve in (decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers):
+            self.put(*claims_for(reserve, self.now_ms + self.policy.claim_ms, 1))
+        for evict in evicts:
+            self.commit(enact_evict(evict, self.picture(evict.job), self.now_ms, TERMS).put, ())
+        self.evicted.extend(evict.job for evict in evicts)
+
+    def picture(self, job_id: str) -> Picture:
+        job = self.jobs[job_id]
+        mine = tuple(a for a in self.allocations.values() if a.job == job_id and a.attempt == job.attempt)
+        return Picture(job=job, attempt=self.attempts.get(f"{job_id}.{job.attempt}"), allocations=mine)
+
+    def free(self) -> None:
+        """Everybody who was told to stop has, and is queued again."""
+        for job in sorted(job.id for job in self.jobs.values() if job.state is JobState.PREEMPTING):
+            for allocation in self.picture(job).allocations:
+                released = AllocationReleased(allocation=allocation.id, attempt=allocation.attempt, at_ms=self.now_ms)
+                self.commit(advance_job(self.picture(job), released, self.now_ms, TERMS).put, ())
 
     def settle(self, cycles: int = 50) -> None:
-        """Cycles until one places nothing."""
+        """Cycles until one neither places nor evicts; what is evicted stops in between."""
         for _ in range(cycles):
-            if not self.cycle().counters["placed"]:
+            counters = self.cycle().counters
+            self.free()
+            if not counters["placed"] and not counters["evicted"]:
                 return
         raise AssertionError(f"still placing after {cycles} cycles")
+
+    def pass_time(self, until_ms: int) -> None:
+        """Time goes on to `until_ms`; jobs run exactly to their limits, and a cycle comes after each instant at which some end."""
+        while (ends := self.board.horizon.ends.first()) is not None and ends[0] <= until_ms:
+            self.now_ms = max(self.now_ms, ends[0])
+            for _, job_id in self.board.horizon.ends.below((self.now_ms + 1,)):
+                self.end(job_id)
+            self.cycle()
+        self.now_ms = until_ms
+
+    def started_ms(self, job_id: str) -> int | None:
+        """When a job was placed, if it ever was."""
+        claimed = [a.claimed_ms for a in self.allocations.values() if a.job == job_id]
+        return min(claimed, default=None)
 
     # --- what is ---------------------------------------------------------------------------------------------------------------
     def nodes_of(self, job_id: str) -> tuple[str, ...]:
@@ -251,7 +300,10 @@ class Cluster:
         self.change_node(node_id, state=state)
 
 
-_JOB_FIELDS = ("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id")
+_JOB_FIELDS = (
+    *("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id"),
+    *("time_limit_ms", "started_ms"),
+)
 
 
 def waits_of(plan: Plan) -> dict[str, Wait]:
@@ -260,6 +312,10 @@ def waits_of(plan: Plan) -> dict[str, Wait]:
 
 def places_of(plan: Plan) -> dict[str, Place]:
     return {decision.job: decision for decision in plan.decisions if isinstance(decision, Place)}
+
+
+def reserves_of(plan: Plan) -> dict[str, Reserve]:
+    return {decision.job: decision for decision in plan.decisions if isinstance(decision, Reserve)}
 
 
 def _same_but_time(before: dict[str, Any], after: dict[str, Any]) -> bool:

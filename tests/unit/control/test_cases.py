@@ -161,7 +161,7 @@ def test_case_29_a_replayed_create_answers_with_the_job_as_it_is_now_and_its_exi
 def test_case_43_raise_the_priority_of_a_queued_job_and_the_order_changes_in_the_next_cycle(service: Service) -> None:
     """Platform case 43."""
     with_nodes(service, "n1", gpus=1)
-    running = service.submit(spec_of(run_ms=2_000))
+    running = service.submit(spec_of(run_ms=2_000, preemptible=False))
     service.run(300)
     first, second = service.submit(spec_of(run_ms=2_000)), service.submit(spec_of(run_ms=2_000))
     updated = service.settle(jobs.update_job(service.plane, ANNA, "default", str(second.number), JobPatch(priority=10)))

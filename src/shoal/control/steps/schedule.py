@@ -13,18 +13,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from shoal.base import limits
 from shoal.base.errors import InvariantViolated, VersionExpired
 from shoal.base.rng import Rng
 from shoal.control.lanes import JobSubject
 from shoal.control.steps.base import Progress
 from shoal.control.world import World
+from shoal.lifecycle.claims import claims_for, stale_claims
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, ChangeSet
 from shoal.model.job import LIVE, Job
 from shoal.model.node import NodeState
-from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Resize
+from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Reserve, Resize
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Explanation, QueueView
 from shoal.scheduling.board import Board
@@ -60,6 +63,7 @@ class ScheduleStep:
         """One cycle, if there is reason for one."""
         with self._lock:
             self._refresh()
+            self._drop_stale_claims(now_ms)
             if not self._pending and (self._next_at_ms is None or now_ms < self._next_at_ms):
                 return Progress(0, self._next_at_ms)
             self._pending = False
@@ -67,9 +71,12 @@ class ScheduleStep:
             self._check(plan)
             acts = [d for d in plan.decisions if isinstance(d, Place | Evict)]
             planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
+            expiries = [claim.expires_ms for claim in self._board.claims.values()]
         self.last = plan
-        self._next_at_ms = plan.next_at_ms
-        return Progress(self._enact(planned, now_ms), plan.next_at_ms)
+        times = [*expiries, *([] if plan.next_at_ms is None else [plan.next_at_ms])]
+        self._next_at_ms = min(times, default=None)
+        self._claim(plan, now_ms)
+        return Progress(self._enact(planned, now_ms), self._next_at_ms)
 
     def explain(self, job_id: str, now_ms: int) -> Explanation | None:
         """Why a live job is where it is; None for one that is not on the board."""
@@ -131,13 +138,36 @@ class ScheduleStep:
 
     def _check(self, plan: Plan) -> None:
         """Raises InvariantViolated for a plan that is not legal, or that holds a decision which nothing here carries out."""
-        if not any(isinstance(decision, Place) for decision in plan.decisions):
+        if not any(isinstance(decision, Place | Evict) for decision in plan.decisions):
             return
         odd = [type(decision).__name__ for decision in plan.decisions if isinstance(decision, _NOT_CARRIED_OUT)]
         violations = (*check_plan(self._board.records, plan), *(f"no step carries out a {name}" for name in odd))
         if violations:
             self._pending = True
             raise InvariantViolated(f"the plan at version {plan.version} is not legal: {'; '.join(violations[:8])}")
+
+    # --- claims -----------------------------------------------------------------------------------------------------------------
+    def _drop_stale_claims(self, now_ms: int) -> None:
+        """Room that is kept for nobody any more is anybody's again."""
+        stale = stale_claims(self._board.claims.values(), self._board.jobs, now_ms)
+        if stale:
+            self._write(ChangeSet(delete=stale))
+            self._refresh()
+            self._pending = True
+
+    def _claim(self, plan: Plan, now_ms: int) -> None:
+        """Keeps the room of those who preempt, before the first victim is told: it survives a crash in between."""
+        plane = self._plane
+        gainers = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
+        kept = [d for d in plan.decisions if isinstance(d, Reserve) and d.job in gainers]
+        expires_ms = now_ms + plane.policy.claim_ms
+        claims = tuple(claim for reserve in kept for claim in claims_for(reserve, expires_ms, plane.term))
+        if claims:
+            self._write(ChangeSet(put=claims))
+
+    def _write(self, changes: ChangeSet) -> None:
+        """Waits for a write of records that nobody else writes."""
+        self._plane.await_all((self._plane.store.apply(changes, self._plane.term),))
 
     # --- enacting --------------------------------------------------------------------------------------------------------------
     def _enact(self, planned: list[tuple[Place | Evict, Job]], now_ms: int) -> int:
@@ -161,7 +191,9 @@ class ScheduleStep:
         ready = {name: node for name, node in nodes.items() if node is not None and node.state is NodeState.READY}
         if len(ready) < len(nodes):  # Drained or removed a moment ago, which brings a cycle of its own.
             return ChangeSet()
-        return enact_place(decision, picture.job, ready, now_ms, plane.terms)
+        placed = enact_place(decision, picture.job, ready, now_ms, plane.terms)
+        mine = tuple(claim for claim in plane.world.claims.values() if claim.job == decision.job)
+        return replace(placed, delete=(*placed.delete, *mine)) if mine else placed
 
 
 def _matters(change: Change, world: World) -> bool:

@@ -1,0 +1,411 @@
+"""
+Steps 4 and 5 of the cycle: an earliest start for gangs that are blocked, and the rule by which others may pass them.
+
+    reserve    the first time at which a gang fits, on the board as it will be by then: what ends by its time limit has given back its
+               devices, CPUs, memory and quota; earlier reservations hold theirs. Placement is asked, so topology, islands, groups and
+               quota count exactly as they do for a start.
+    backfill   who is placed while reservations stand takes only what they leave. Who ends before a reservation starts may use its
+               room meanwhile; who would still run by then may not, and neither may he use quota that it will need.
+
+EASY gives a reservation to the first blocked gang of each queue, conservative to every blocked gang in turn; both up to a bound. What
+is kept now of a reservation is *hidden* from the columns while others are tried. Nothing is stored: equal boards give equal
+reservations, and a board on which only time has passed gives the same ones.
+
+Prior art: Slurm's backfill (table of times, one pass), EASY's shadow time. Where two reservations overlap a third one but not each other,
+their CPUs, memory and quota are added up: the third may be told too late, never too early.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.base import limits
+from shoal.model.plan import Reserve
+from shoal.scheduling.board import Board
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.domains import wish_of
+from shoal.scheduling.horizon import NEVER
+from shoal.scheduling.ledger import Ground, Ledger
+from shoal.scheduling.options import GroupOption, Option, inside_host, options_of
+from shoal.scheduling.order import Candidate
+from shoal.scheduling.pending import NO_LIMIT, ShapeState
+from shoal.scheduling.place import Placement, Refusal, place, place_options, seated
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import Charge
+from shoal.scheduling.rooms import RoomTable
+
+Released = tuple[tuple[str, Charge], ...]
+"""Charges given back, by queue."""
+_GALLOP_AFTER = 8
+"""Tries in a row at neighbouring ends, before more and more of them are stepped over."""
+
+
+class Part(NamedTuple):
+    """Room on one node."""
+
+    row: int
+    mask: int
+    cpu_milli: int
+    memory_bytes: int
+
+
+class Reserved(NamedTuple):
+    """Room that a blocked gang will have from `start_ms` on. `kept` is what of it nobody may have who still runs by then."""
+
+    job_id: str
+    queue: str
+    start_ms: int
+    end_ms: int
+    placement: Placement
+    parts: tuple[Part, ...]
+    kept: tuple[Part, ...]
+    released: Released
+    """In its quota tree, by the start."""
+    slack: dict[str, int]
+    """What the queue could be charged on top at the start, by resource; less what was placed since."""
+
+    def meets(self, start_ms: int, end_ms: int) -> bool:
+        """True if it needs its room at some time in between."""
+        return self.start_ms < end_ms and start_ms < self.end_ms
+
+
+class _Started(NamedTuple):
+    """A gang that this cycle has placed."""
+
+    queue: str
+    end_ms: int
+    charge: Charge
+    parts: tuple[Part, ...]
+
+
+class Reservations:
+    """See module. One per cycle, over the cycle's ledger."""
+
+    def __init__(self, board: Board, ledger: Ledger, policy: Policy, now_ms: int) -> None:
+        self._board = board
+        self._ledger = ledger
+        self._policy = policy
+        self._now_ms = now_ms
+        self.made: list[Reserved] = []
+        self._most = 0 if policy.reserve == "none" else min(policy.reservations, limits.RESERVATIONS_MAX)
+        self._started: list[_Started] = []
+        self._hidden: list[tuple[Reserved, list[Part]]] = []
+        self._some_end = len(board.horizon.ends) > 0
+        self._tries = self._passes = self._rows = self._walked = 0
+
+    @property
+    def open(self) -> bool:
+        """True while another blocked gang may get a reservation."""
+        if len(self.made) >= self._most or self._tries >= limits.RESERVE_TRIES_MAX:
+            return False
+        return self._some_end
+
+    # --- backfill ------------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def besides(self, job_id: str) -> Iterator[None]:
+        """While inside, a job sees the room that is kept for itself."""
+        self._show(0)
+        mine = [reserved for reserved in self.made if reserved.job_id == job_id]
+        self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
+        self._hide()
+        try:
+            yield
+        finally:
+            self.made.extend(mine)
+            self._hide()
+
+    def drop(self, job_id: str) -> None:
+        """The job gets its room in another way."""
+        self._show(0)
+        self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
+        self._hide()
+
+    def find(self, candidate: Candidate) -> Placement | Refusal:
+        """
+        A place that delays no reservation, or why there is none.
+
+        With a placement, the caller seats it and says `settle`.
+        """
+        state, ends_ms = candidate.lane.state, self._ends_ms(candidate.lane.limit_ms)
+        found = place(self._ledger, candidate.queue, state, self._policy)
+        if found is Refusal.ROOM and self._may_pass(ends_ms):
+            self._show(ends_ms)
+            found = place(self._ledger, candidate.queue, state, self._policy)
+        if isinstance(found, Placement) and not self._leaves_quota(candidate.queue, found.charge, ends_ms):
+            found = Refusal.LATER
+        if not isinstance(found, Placement):
+            self._hide()
+        return found
+
+    def settle(self, candidate: Candidate, placement: Placement) -> None:
+        """The placement was seated and charged."""
+        ends_ms = self._ends_ms(candidate.lane.limit_ms)
+        self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts_of(placement)))
+        self._some_end = self._some_end or ends_ms < NEVER
+        self._hide()
+
+    @property
+    def hiding(self) -> bool:
+        """True if something failed on room that is free, but kept."""
+        return bool(self.made)
+
+    def _ends_ms(self, limit_ms: int) -> int:
+        return NEVER if limit_ms >= NO_LIMIT else self._now_ms + limit_ms
+
+    def _may_pass(self, ends_ms: int) -> bool:
+        rows = sum(len(reserved.kept) for reserved in self.made if reserved.start_ms >= ends_ms)
+        if not rows or self._passes >= limits.BACKFILL_TRIES_MAX or self._rows + 2 * rows > limits.BACKFILL_ROWS_MAX:
+            return False
+        self._passes += 1
+        self._rows += 2 * rows
+        return True
+
+    def _leaves_quota(self, queue: str, charge: Charge, ends_ms: int) -> bool:
+        """True if with this charge every reservation that starts before `ends_ms` may still be charged at its start."""
+        quota = self._board.quota
+        tree = quota.tree_of(queue)
+        meeting = [r for r in self.made if r.start_ms < ends_ms and r.queue in tree and quota.vertices[r.queue].named]
+        for reserved in meeting:
+            if all(amount <= reserved.slack.get(resource, amount) for resource, amount in charge):
+                continue  # Whatever part of it reaches the queue's ancestors, it is no more than this.
+            with self._quota_at(reserved.start_ms, reserved.released, (reserved,), reserved.end_ms):
+                quota.add(queue, charge)
+                short = quota.short_of(reserved.queue, reserved.placement.charge)
+                quota.remove(queue, charge)
+            if short is not None:
+                return False
+        for reserved in meeting:
+            for resource, amount in charge:
+                if resource in reserved.slack:
+                    reserved.slack[resource] -= amount
+        return True
+
+    # --- hiding ----------------------------------------------------------------------------------------------------------------
+    def _hide(self) -> None:
+        """Takes what every reservation keeps off the columns, where it is not taken off already."""
+        columns, known = self._board.columns, {id(reserved) for reserved, _ in self._hidden}
+        for reserved in self.made:
+            if id(reserved) not in known:
+                taken = [part._replace(mask=part.mask & int(columns.free_mask[part.row])) for part in reserved.kept]
+                for part in taken:
+                    columns.take(*part)
+                self._hidden.append((reserved, taken))
+
+    def _show(self, from_ms: int) -> None:
+        """Puts back what reservations keep that start at or after a time."""
+        shown = [entry for entry in self._hidden if entry[0].start_ms >= from_ms]
+        self._hidden = [entry for entry in self._hidden if entry[0].start_ms < from_ms]
+        for _, taken in reversed(shown):
+            for part in taken:
+                self._board.columns.give(*part)
+
+    @contextmanager
+    def over_the_board(self) -> Iterator[Reservations]:
+        """In the end nothing is hidden any more."""
+        try:
+            yield self
+        finally:
+            self._show(0)
+
+    # --- reserve ---------------------------------------------------------------------------------------------------------------
+    def reserve(self, candidate: Candidate) -> Reserved | None:
+        """Keeps room for a blocked gang at its earliest start; None if no end of a job that is known would start it in time."""
+        self._show(0)
+        reserved = self._earliest(candidate, self._now_ms + self._policy.reserve_window_ms)
+        if reserved is not None:
+            self.made.append(reserved)
+        self._hide()
+        return reserved
+
+    def forecast(self, candidate: Candidate) -> Reserved | None:
+        """As `reserve`, however far away, and with nothing kept: for questions after a cycle."""
+        self._show(0)
+        self._walked = 0
+        return self._earliest(candidate, NEVER - 1)
+
+    def _earliest(self, candidate: Candidate, until_ms: int) -> Reserved | None:
+        """The first time up to `until_ms` at which the gang fits beside everything reserved so far. Asked with nothing hidden."""
+        state, limit_ms = candidate.lane.state, candidate.lane.limit_ms
+        options = tuple(least(option) for option in options_of(state, self._board.columns))
+        time_ms: int | None = self._first_time(candidate.queue, state, options)
+        for tried in range(limits.RESERVE_TRIES_PER_JOB_MAX):
+            if time_ms is None or time_ms > until_ms:
+                break
+            self._tries += 1
+            end_ms = NEVER if limit_ms >= NO_LIMIT else time_ms + limit_ms
+            later = self._later(time_ms, end_ms)
+            released = self._board.horizon.released_by(time_ms, self._board.quota.tree_of(candidate.queue))
+            with self._quota_at(time_ms, released, (), end_ms):
+                found = place_options(Ledger(later), candidate.queue, state.shape, options, self._policy)
+            if isinstance(found, Placement):
+                found = _moved_to_freed(found, later.columns, self._board.columns)
+                return self._made_of(candidate, (time_ms, end_ms), found, released)
+            time_ms = self._next_time(time_ms, 1 << max(0, tried - _GALLOP_AFTER))
+        return None
+
+    def _made_of(self, candidate: Candidate, window: tuple[int, int], found: Placement, released: Released) -> Reserved:
+        time_ms, end_ms = window
+        parts = parts_of(found)
+        kept = tuple(self._kept(part, time_ms, end_ms) for part in parts)
+        with self._quota_at(time_ms, released, (), end_ms):
+            slack = self._board.quota.slack(candidate.queue, found.charge)
+        return Reserved(candidate.job_id, candidate.queue, time_ms, end_ms, found, parts, kept, released, slack)
+
+    def _kept(self, part: Part, time_ms: int, end_ms: int) -> Part:
+        """Of CPU and memory, only what those who end by then and earlier reservations do not leave has to be kept now."""
+        cpu = memory = 0
+        for end, _, allocation in self._board.horizon.ending_on(part.row):
+            if end <= time_ms:
+                cpu, memory = cpu + allocation.cpu_milli, memory + allocation.memory_bytes
+        for started in self._started:
+            if started.end_ms <= time_ms:
+                same = [other for other in started.parts if other.row == part.row]
+                cpu, memory = cpu + sum(p.cpu_milli for p in same), memory + sum(p.memory_bytes for p in same)
+        for reserved in self.made:
+            if reserved.meets(time_ms, end_ms):
+                same = [other for other in reserved.parts if other.row == part.row]
+                cpu, memory = cpu - sum(p.cpu_milli for p in same), memory - sum(p.memory_bytes for p in same)
+        return part._replace(cpu_milli=max(0, part.cpu_milli - max(0, cpu)), memory_bytes=max(0, part.memory_bytes - max(0, memory)))
+
+    def decisions(self) -> list[Reserve]:
+        """What was reserved, for the plan."""
+        columns = self._board.columns
+        return [
+            Reserve(job=reserved.job_id, members=seated(columns, reserved.placement), start_ms=reserved.start_ms) for reserved in self.made
+        ]
+
+    # --- the board at another time -----------------------------------------------------------------------------------------------
+    def _later(self, time_ms: int, end_ms: int) -> Ground:
+        """Columns with what ends by `time_ms` given back, and with what is reserved up to `end_ms` taken."""
+        columns = self._board.columns.with_freed(*self._board.horizon.freed_by(time_ms))
+        for started in self._started:
+            if started.end_ms <= time_ms:
+                for part in started.parts:
+                    columns.give(*part)
+        for reserved in self.made:
+            if reserved.meets(time_ms, end_ms):
+                for part in reserved.parts:
+                    columns.take(*part)
+        return Ground(columns, RoomTable(columns), self._board.quota)
+
+    @contextmanager
+    def _quota_at(self, time_ms: int, released: Released, without: tuple[Reserved, ...], end_ms: int) -> Iterator[None]:
+        """The quota tree with what ends by `time_ms` given back, and with what else is reserved up to `end_ms` charged."""
+        quota = self._board.quota
+        minus = [*released, *((started.queue, started.charge) for started in self._started if started.end_ms <= time_ms)]
+        plus = [(r.queue, r.placement.charge) for r in self.made if r.meets(time_ms, end_ms) and r not in without]
+        moves = [*((name, _negative(charge)) for name, charge in minus), *plus]
+        for name, charge in moves:
+            quota.add(name, charge)
+        try:
+            yield
+        finally:
+            for name, charge in reversed(moves):
+                quota.remove(name, charge)
+
+    def _next_time(self, time_ms: int, steps: int) -> int | None:
+        """The `steps`-th time after this one at which somebody gives back room."""
+        time: int | None = time_ms
+        for _ in range(steps):
+            assert time is not None
+            known = self._board.horizon.next_end(time)
+            later = [started.end_ms for started in self._started if time < started.end_ms < NEVER]
+            later += [reserved.end_ms for reserved in self.made if time < reserved.end_ms < NEVER]
+            later += [] if known is None else [known]
+            time = min(later, default=None)
+            if time is None:
+                return None
+        return time
+
+    # --- a bound from below --------------------------------------------------------------------------------------------------------
+    def _first_time(self, queue: str, state: ShapeState, options: tuple[Option, ...]) -> int | None:
+        """No option fits before this time; mostly it is the earliest start. None: never, as far as is known."""
+        first = NEVER
+        for option in options:
+            allowed = self._quota_time(queue, option.charge_least)
+            if allowed < first:
+                room = max(self._room_time(state, option, part) for part in option.groups)
+                first = min(first, max(room, allowed))
+        return None if first >= NEVER else first
+
+    def _room_time(self, state: ShapeState, option: Option, part: GroupOption) -> int:
+        """When enough nodes of one domain of the widest level allowed will have room for a member each."""
+        columns = self._board.columns
+        self._tries += 1
+        times = self._board.horizon.first_times(part.need, self._now_ms)
+        for started in self._started:
+            if started.end_ms < NEVER:
+                for placed in started.parts:
+                    times[placed.row] = min(times[placed.row], started.end_ms)
+        low = part.group.low
+        if option.members_least == 1:
+            return int(times.min(initial=NEVER))
+        wish = wish_of(state.shape, columns, self._policy)
+        if wish.ceiling is None or (state.shape.required and inside_host(state.shape, columns)):
+            return NEVER
+        codes = columns.scopes[wish.ceiling].codes
+        rows = np.flatnonzero((times < NEVER) & (codes >= 0))
+        rows = rows[np.lexsort((times[rows], codes[rows]))]
+        starts = np.flatnonzero(np.diff(codes[rows], prepend=-1))
+        sizes = np.diff(starts, append=len(rows))
+        return int(times[rows[starts[sizes >= low] + low - 1]].min(initial=NEVER))
+
+    def _quota_time(self, queue: str, charge: Charge) -> int:
+        """When the queue may be charged so much, going by ends alone."""
+        quota = self._board.quota
+        if quota.short_of(queue, charge) is None:
+            return self._now_ms
+        tree = quota.tree_of(queue)
+        placed = [(s.end_ms, s.queue, s.charge) for s in self._started if s.queue in tree and s.end_ms < NEVER]
+        ends = heapq.merge(self._board.horizon.ends_in(tree), sorted(placed))
+        gone: list[tuple[str, Charge]] = []
+        found = NEVER
+        for end, name, given in islice(ends, limits.ENDS_WALKED_MAX - self._walked):
+            quota.remove(name, given)
+            gone.append((name, given))
+            if quota.short_of(queue, charge) is None:
+                found = max(end, self._now_ms)
+                break
+        for name, given in reversed(gone):
+            quota.add(name, given)
+        self._walked += len(gone)
+        return found
+
+
+def parts_of(placement: Placement) -> tuple[Part, ...]:
+    """The room of a placement, node by node."""
+    asked = [part.need.member for part in placement.option.groups]
+    return tuple(Part(s.row, s.mask, asked[s.group].cpu_milli, asked[s.group].memory_bytes) for s in placement.seats)
+
+
+def least(option: Option) -> Option:
+    """The option at its smallest size: a reservation keeps no more than it takes to start."""
+    parts = tuple(part._replace(group=part.group._replace(high=part.group.low)) for part in option.groups)
+    return option._replace(groups=parts)
+
+
+def _negative(charge: Charge) -> Charge:
+    return tuple((resource, -amount) for resource, amount in charge)
+
+
+def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Placement:
+    """The same nodes, on devices that are not free yet where these will do: those that are free stay open to others."""
+    if len(placement.option.groups) > 1:
+        return placement
+    need = placement.option.groups[0].need
+    if need.model is None or need.one_island:
+        return placement
+    seats = []
+    for seat in placement.seats:
+        layout = later.layouts[seat.row]
+        accepted = layout.accepted(need.model, need.member.least_bytes, need.member.most_bytes)
+        coming = int(later.free_mask[seat.row]) & ~int(now.free_mask[seat.row]) & accepted
+        enough = coming.bit_count() >= need.member.gpus
+        seats.append(seat._replace(mask=layout.choose(coming, need.member.gpus)) if enough else seat)
+    return placement._replace(seats=tuple(seats))

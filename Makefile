@@ -14,7 +14,7 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make lock" PIP_FIND_LINKS= $(BIN)/pip-compile
 
 .PHONY: help
 help: ## list what can be made
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
 
 # --- the environment: core for users, dev on top for tests -----------------------------------------------------------------
 .venv/made:

@@ -156,7 +156,8 @@ class Horizon:
         self._bring_up()
         board, member = self._board, need.member
         columns = board.columns
-        fits = (columns.cpu_free[:, None] + self._freed.cpu_milli >= member.cpu_milli) & columns.open[:, None]
+        there = columns.open & columns.in_pool(member.pool)
+        fits = (columns.cpu_free[:, None] + self._freed.cpu_milli >= member.cpu_milli) & there[:, None]
         fits &= columns.memory_free[:, None] + self._freed.memory_bytes >= member.memory_bytes
         if need.model is not None:
             free = (self._freed.masks & columns.healthy[:, None]) | columns.free_mask[:, None]

@@ -13,7 +13,8 @@ from shoal.model.reason import ReasonCode
 from shoal.model.values import CountRange
 from shoal.scheduling.check import check_plan
 from shoal.scheduling.fit import could_ever_fit
-from shoal.testing.clusters import Cluster, a_host, a_queue, places_of
+from shoal.scheduling.policy import Policy
+from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
 
 GIB = 1 << 30
 
@@ -91,6 +92,35 @@ def test_a_node_that_moves_to_another_pool_takes_other_jobs():
     cluster.change_node("b0", pool="small")
     cluster.cycle()
     assert set(cluster.nodes_of(job)) == {"b0", "s0"}
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_it_starts_when_room_comes_back_in_its_pool_and_not_when_it_does_elsewhere(gpus: int):
+    cluster = fleet()
+    cluster.now_ms = 0
+    for _ in range(3):
+        cluster.submit(gpus, pool="big", cpus=64, limit_s=10)
+    cluster.submit(gpus, pool="small", cpus=64, limit_s=90)
+    cluster.settle()
+    job = cluster.submit(gpus, pool="small", cpus=64, limit_s=5)
+    assert reserves_of(cluster.cycle())[job].start_ms == 90_000
+    assert cluster.why(job).earliest_start_ms == 90_000
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_it_stops_jobs_of_its_pool_alone(gpus: int):
+    cluster = fleet()
+    cluster.policy = Policy(preempt=True)
+    cluster.submit(gpus, pool="small", cpus=64)
+    cluster.put(*(cluster.new_job(gpus, pool="big", cpus=64) for _ in range(3)))
+    cluster.settle()
+    (there,) = [job for job in cluster.running() if cluster.nodes_of(job) == ("s0",)]
+    urgent = cluster.submit(gpus, pool="small", cpus=64, priority=1)
+    cluster.cycle()
+    assert cluster.evicted == [there]
+    cluster.free()
+    cluster.cycle()
+    assert cluster.nodes_of(urgent) == ("s0",)
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------------

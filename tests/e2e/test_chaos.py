@@ -84,9 +84,10 @@ def _one_run(directory: Path, rng: Rng) -> None:
     (directory / "story").touch()
     for path in (directory.parent, directory):
         path.chmod(0o755)
+    enough = threading.Event()
+    killer = threading.Thread(target=_kill_at_random, args=(place, rng.stream("kills"), enough))
     try:
         place.start()
-        killer = threading.Thread(target=_kill_at_random, args=(place, rng.stream("kills")))
         killer.start()
         followers: list[_Follower] = []
         wanted = _submit_all(place, directory, rng.stream("jobs"), followers)
@@ -105,6 +106,9 @@ def _one_run(directory: Path, rng: Rng) -> None:
             assert follower.text == _output(follower.rank), f"following job {follower.number} across kills lost or doubled output"
         eventually(lambda: not marked("CHAOS_MARK", place.mark), 10, "tasks to be gone")
     finally:
+        enough.set()
+        if killer.ident is not None:
+            killer.join()  # Else it would start again what is stopped now.
         place.stop()
     assert not marked(MARK, place.mark)
     _check_records(place)
@@ -155,9 +159,10 @@ def _submit_all(place: Installation, directory: Path, rng: Rng, followers: list[
     return wanted
 
 
-def _kill_at_random(place: Installation, rng: Rng) -> None:
+def _kill_at_random(place: Installation, rng: Rng, enough: threading.Event) -> None:
     for _ in range(KILLS_PER_RUN):
-        time.sleep(0.1 + rng.unit() * 0.7)
+        if enough.wait(0.1 + rng.unit() * 0.7):
+            return
         victim = rng.below(3)
         agent = rng.choice(place.names)
         if victim != 1:

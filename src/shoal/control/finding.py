@@ -1,10 +1,14 @@
-"""Jobs by what people type: a number (`12`), an array element (`12_3`) or an id. The world first, the store for what has left it."""
+"""
+Jobs by what people type: a number (`12`), an array element (`12_3`) or an id. The world first, the store for what has left it; an
+element that has no record yet is shown as it will be born.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from shoal.control.access import Caller, see_job
+from shoal.control.elements import unborn_element
 from shoal.model.job import Job
 
 if TYPE_CHECKING:
@@ -21,4 +25,4 @@ def _look_up(plane: Plane, project: str, ref: str) -> Job | None:
     known = plane.world.job_numbered(int(ref)) if ref.isascii() and ref.isdigit() and len(ref) < 19 else plane.world.job(ref)
     if known is not None:
         return known if known.project == project else None
-    return plane.store.find_job(project, ref)
+    return plane.store.find_job(project, ref) or unborn_element(plane, project, ref)

@@ -17,9 +17,11 @@ from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Invalid, NotFound
 from shoal.control.access import Caller, see_project
 from shoal.control.answers import chain, done, then
+from shoal.control.elements import bring_to_birth
 from shoal.control.finding import find_job
 from shoal.control.lanes import JobSubject
 from shoal.control.submissions import Submission, Submitted, submit_batch, submit_job
+from shoal.lifecycle.array import counted
 from shoal.lifecycle.job import advance_job
 from shoal.model.change import ChangeSet
 from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested
@@ -84,7 +86,7 @@ def view_job(plane: Plane, caller: Caller, project: str, ref: str) -> JobView:
     picture = plane.world.picture(job.id) or plane.store.picture(job.id)
     members = picture.allocations if picture is not None else ()
     samples = tuple(sample for a in members if (sample := plane.samples.last(a.id)) is not None)
-    counts = plane.world.element_counts(job.id) or plane.store.count_elements(job.id) if job.is_array else {}
+    counts = counted(job, plane.world.element_counts(job.id) or plane.store.count_elements(job.id)) if job.is_array else {}
     return JobView(
         job=job,
         places=tuple((a.node, a.node_rank, a.devices, str(a.state)) for a in members),
@@ -101,9 +103,22 @@ def why_job(plane: Plane, caller: Caller, project: str, ref: str) -> Explanation
     if job.state in ENDED:
         return Explanation(job=job.address, state=str(job.state), headline=_how_it_ended(job), queue=job.queue, as_of_ms=now_ms)
     explained = plane.schedule.explain(job.id, now_ms)
+    if explained is None and job.array is not None and not job.version:
+        return _behind_its_first(plane, job, now_ms)
     if explained is None:
         raise NotFound(f"there is no job {ref!r} in project {project!r}")
     return explained
+
+
+def _behind_its_first(plane: Plane, job: Job, now_ms: int) -> Explanation:
+    """An element that has no record yet waits for those before it, and its array says for what these wait."""
+    assert job.array is not None
+    answer = Explanation(job=job.address, state=str(job.state), headline="", queue=job.queue, as_of_ms=now_ms)
+    of_array = plane.schedule.explain(job.array.array_id, now_ms)
+    told = of_array.headline if of_array is not None else "its array has ended"
+    reasons, hints = (of_array.reasons, of_array.hints) if of_array is not None else ((), ())
+    headline = f"waits behind the elements of {job.array.array} before it: {told}"
+    return msgspec.structs.replace(answer, headline=headline, reasons=reasons, hints=hints)
 
 
 def _how_it_ended(job: Job) -> str:
@@ -171,6 +186,8 @@ def _check_queue(plane: Plane, job: Job, name: str) -> None:
 
 
 def _advance(plane: Plane, caller: Caller, job: Job, event: Event) -> Future[Job]:
+    if job.array is not None and not job.version:
+        return chain(bring_to_birth(plane, job), lambda _: advance(plane, job.id, event, caller.principal))
     return advance(plane, job.id, event, caller.principal)
 
 
@@ -196,11 +213,18 @@ def _and_wake(plane: Plane, job: Job) -> Job:
 
 
 def _ask_all(plane: Plane, caller: Caller, job: Job, event: Event) -> Future[Job]:
-    """Of a single job, `event` itself; of an array, of each element that has not ended, and the parent once they are done."""
+    """
+    Of a single job, `event` itself; of an array, of the parent, which speaks for the elements that have no record yet, then of each of
+    the others that has not ended.
+    """
     if not job.is_array:
         return _advance(plane, caller, job, event)
     if job.state in ENDED:
         raise Conflict(f"array {job.address} has ended as {job.state}")
-    elements = plane.world.live_elements(job.id)
-    asked = plane.reconcile.errand(elements, event, caller.principal)
-    return chain(asked, lambda _count: _advance(plane, caller, job, event))
+    asked = _advance(plane, caller, job, event)
+    return chain(asked, lambda parent: _ask_elements(plane, caller, parent, event))
+
+
+def _ask_elements(plane: Plane, caller: Caller, parent: Job, event: Event) -> Future[Job]:
+    errand = plane.reconcile.errand(plane.world.live_elements(parent.id), event, caller.principal)
+    return then(errand, lambda _count: parent)

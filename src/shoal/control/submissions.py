@@ -7,7 +7,7 @@ job or finds nothing; there is no state in between. Nothing is looked up beforeh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,11 +18,13 @@ from shoal.base import limits
 from shoal.base.errors import Fault, Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
 from shoal.control.access import Caller, see_project
 from shoal.control.answers import done, then
+from shoal.control.elements import bring_to_birth
 from shoal.control.finding import find_job
 from shoal.lifecycle.array import new_array
 from shoal.lifecycle.job import Origin, new_job
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.access import IdempotencyKey
+from shoal.model.array import element_of
 from shoal.model.change import Applied, ChangeSet, Outcome
 from shoal.model.job import Dependency, Job, JobSpec
 from shoal.model.queue import Queue
@@ -66,9 +68,9 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     plane.world.catch_up()
     spec, queue = _resolved(plane, caller, submission)
     if submission.dry_run:
-        return done(Submitted(job=_birth(spec, _origin(plane, caller, submission.project, queue), lambda: "").put[0]))  # type: ignore[arg-type]
+        return done(Submitted(job=_birth(spec, _origin(plane, caller, submission.project, queue)).put[0]))  # type: ignore[arg-type]
     origin = _origin(plane, caller, submission.project, queue, numbers=1 + _elements(spec))
-    changes = _birth(spec, origin, lambda: plane.ids.uuid(origin.now_ms))
+    changes = _birth(spec, origin)
     if submission.must_fit:
         _must_fit(plane, changes)
     keyed = msgspec.structs.replace(changes, key=_key_row(caller, submission, origin))
@@ -152,6 +154,8 @@ def _dependencies(plane: Plane, caller: Caller, project: str, spec: JobSpec, fau
         except NotFound as error:
             faults.append(Fault(error.message, f"/depends_on/{place}/job"))
             continue
+        if job.array is not None and not job.version:
+            bring_to_birth(plane, job)  # Written before this job is, so that its end will be heard of.
         resolved.append(msgspec.structs.replace(dependency, job=job.id))
     return tuple(resolved)
 
@@ -184,19 +188,21 @@ def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, numbers: i
     )
 
 
-def _birth(spec: JobSpec, origin: Origin, fresh_id: Callable[[], str]) -> ChangeSet:
-    """The records of a new job or array; its first record is the one that the user will ask for."""
+def _birth(spec: JobSpec, origin: Origin) -> ChangeSet:
+    """The record of a new job or array."""
     try:
         if spec.array is None:
             return new_job(spec, origin)
-        return new_array(spec, origin, tuple(fresh_id() for _ in spec.array.indices))
+        return new_array(spec, origin)
     except ValueError as error:  # A begin time that is none: checked before, but the calendar has the last word.
         raise Invalid(f"the job cannot be taken: {error}", (Fault(str(error), "/begin"),)) from error
 
 
 def _must_fit(plane: Plane, changes: ChangeSet) -> None:
-    job = changes.put[-1]
+    job = changes.put[0]
     assert isinstance(job, Job)
+    if job.is_array:
+        job = element_of(job, 0)
     reason = could_ever_fit(tuple(plane.world.nodes.values()), tuple(plane.world.queues.values()), job)
     if reason is not None:
         raise Refused(f"today's fleet could never hold this job: {reason.message}")

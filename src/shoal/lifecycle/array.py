@@ -1,8 +1,10 @@
 """
 Arrays: one parent and a job per index. The parent is never placed and has no transitions; its state is that of its elements.
 
-The parent is written seldom on purpose (at birth, when the first element runs, at the end): ten thousand elements that each wrote it
-would all wait for one record.
+Elements get records of their own when something happens to them: a plan starts them, or somebody names one. Until then they are a
+range in their parent (`model.array`), and an array of ten thousand costs one record. The parent is written seldom on purpose (at birth,
+once per plan that starts elements, when the first of them runs, at the end): ten thousand elements that each wrote it would all wait
+for one record.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from shoal.base.errors import InvariantViolated
 from shoal.lifecycle.job import Origin, job_of
 from shoal.lifecycle.turn import job_row
+from shoal.model.array import element_of, element_spec, is_unborn, unborn_count, without
 from shoal.model.change import ChangeSet
 from shoal.model.event import JobEnded, JobStarted, JobSubmitted
-from shoal.model.job import ENDED, WAITING, ArrayPlace, Job, JobEnd, JobSpec, JobState
+from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobEnd, JobSpec, JobState
 from shoal.model.reason import Reason, ReasonCode
 
 ENDS_BY_WEIGHT = (
@@ -32,29 +34,33 @@ ENDS_BY_WEIGHT = (
 """An array ends as the first of these that any of its elements ended as: what its owner must look at first."""
 
 
-def new_array(spec: JobSpec, origin: Origin, element_ids: tuple[str, ...]) -> ChangeSet:
+def new_array(spec: JobSpec, origin: Origin) -> ChangeSet:
     """
-    The ChangeSet that creates an array: the parent first in `put`, then one job per index.
+    The ChangeSet that creates an array: the parent alone, however many indices it has.
 
-    Needs one fresh id per index and as many fresh numbers after `origin.number`, which is the parent's. All elements share one spec
-    object, so ten thousand of them cost ten thousand small records.
+    Needs as many fresh numbers after `origin.number`, which is the parent's, as there are indices.
     """
     assert spec.array is not None
-    indices = spec.array.indices
-    if len(element_ids) != len(indices):
-        raise InvariantViolated(f"array of {len(indices)} indices got {len(element_ids)} ids")
-    parent, of_element = job_of(spec, origin), job_of(replace(spec, array=None), origin)
-    elements = tuple(
-        replace(
-            of_element,
-            id=element_id,
-            number=origin.number + 1 + offset,
-            array=ArrayPlace(array=origin.number, array_id=origin.id, index=index, count=len(indices)),
-        )
-        for offset, (index, element_id) in enumerate(zip(indices, element_ids, strict=True))
-    )
+    parent = replace(job_of(spec, origin), unborn=((0, len(spec.array.indices)),))
     submitted = JobSubmitted(number=parent.number, name=spec.name)
-    return ChangeSet(put=(parent, *elements), events=(job_row(parent, submitted, origin.now_ms, origin.owner),))
+    return ChangeSet(put=(parent,), events=(job_row(parent, submitted, origin.now_ms, origin.owner),))
+
+
+def bear(parent: Job, positions: Iterable[int]) -> ChangeSet:
+    """Records for elements that have none, the parent first; those that have one are left as they are."""
+    born = tuple(sorted(position for position in set(positions) if is_unborn(parent, position)))
+    if not born:
+        return ChangeSet()
+    spec = element_spec(parent)
+    elements = tuple(element_of(parent, position, spec) for position in born)
+    return ChangeSet(put=(replace(parent, unborn=without(parent.unborn, born)), *elements))
+
+
+def counted(parent: Job, counts: Mapping[JobState, int]) -> dict[JobState, int]:
+    """The states of all elements: of those with a record as counted, the others as their parent has them."""
+    state = JobState.CANCELLED if parent.cancel is not CancelMode.NONE else JobState.HELD if parent.hold else JobState.QUEUED
+    waiting = unborn_count(parent)
+    return {**counts, state: counts.get(state, 0) + waiting} if waiting else dict(counts)
 
 
 def array_state(counts: Mapping[JobState, int]) -> JobState:
@@ -82,12 +88,14 @@ def advance_array(parent: Job, counts: Mapping[JobState, int], worst: JobEnd | N
     """
     The parent brought in line with its elements; empty when its state stays, which is nearly always.
 
+    `counts` are those of all elements, as of `counted`.
     `worst` (from `worst_end`) is needed only when all elements have ended.
     """
     state = array_state(counts)
     if state is parent.state:
         return ChangeSet()
-    after = replace(parent, state=state, reason=None, outcome=None, ended_ms=None)
+    reason_kept = parent.reason if state is JobState.HELD else None
+    after = replace(parent, state=state, reason=reason_kept, outcome=None, ended_ms=None)
     if state in ENDED:
         told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if count)
         reason = Reason(code=ReasonCode.EXIT, message=f"all elements ended: {told}")

@@ -211,17 +211,21 @@ def _cancel(turn: Turn, event: CancelRequested) -> None:
 
 
 def _hold(turn: Turn, event: JobHeld) -> None:
-    if turn.job.is_array:
+    message = f"held by {turn.by}" + (f": {event.reason}" if event.reason else "")
+    if turn.job.is_array:  # Elements without a record are held by this; the others are told one by one, and its state follows theirs.
+        if not turn.job.hold and turn.job.state not in ENDED:
+            turn.set_job(hold=True, reason=Reason(code=ReasonCode.HELD, message=message, since_ms=turn.now_ms))
         return
     after = JOB.asked(OfJob.HOLD, turn.job.state, turn.job.address)
     if after is not turn.job.state:
-        message = f"held by {turn.by}" + (f": {event.reason}" if event.reason else "")
         turn.set_job(state=after, reason=Reason(code=ReasonCode.HELD, message=message, since_ms=turn.now_ms))
         turn.say(event)
 
 
 def _unhold(turn: Turn, event: JobUnheld) -> None:
     if turn.job.is_array:
+        if turn.job.hold and turn.job.state not in ENDED:
+            turn.set_job(hold=False, reason=None, queued_ms=turn.now_ms)
         return
     after = JOB.asked(OfJob.UNHOLD, turn.job.state, turn.job.address)
     if after is not turn.job.state:

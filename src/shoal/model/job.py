@@ -294,7 +294,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     A spec with its status. `version` is the store version at which this record was last written (0: never).
 
     An array is one parent job (state derived from its elements, never placed; `spec.array` is set) and one job per index
-    (`array` is set, `spec.array` is None).
+    (`array` is set, `spec.array` is None), of which those that nothing has happened to have no record yet (`model.array`).
     """
 
     id: str
@@ -330,6 +330,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     generation: int = 1
     observed_generation: int = 0
     array: ArrayPlace | None = None
+    unborn: tuple[tuple[int, int], ...] = ()
+    """Of an array: positions of elements that have no record yet, as ranges; the second number of each is not in it any more."""
+    hold: bool = False
+    """Of an array: elements that have no record yet are held."""
     created_ms: int
     queued_ms: int
     started_ms: int | None = None

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.model.array import element_of, next_unborn, unborn_count
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import Change, Record
-from shoal.model.job import ENDED, LIVE, Job, JobState
+from shoal.model.job import ENDED, LIVE, CancelMode, Job, JobState
 from shoal.model.node import Node
+from shoal.model.plan import Evict, Place, Plan
 from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
@@ -59,6 +61,15 @@ class Board:
         """Allocation ids by node."""
         self.array_live: dict[str, int] = {}
         """Elements that started and have not ended, by array id, where the array limits them."""
+        self.fronts: dict[str, str] = {}
+        """
+        Of each array with unborn elements (`model.array`), the first of them: its id, by the array's. It is in `jobs`, as it will be born,
+        and waits in the array's name; a cycle that starts it goes on with `next_of_array`.
+        """
+        self._unborn: dict[str, tuple[Job, int]] = {}
+        """Ids of jobs without a record: their array's parent and their position in it."""
+        self._ahead: dict[str, None] = {}
+        """Those of them behind a front, which a cycle has asked for. They are forgotten when the next begins."""
         self.horizon = Horizon(self)
         """When held room comes back."""
         self.ended: dict[str, JobState] = {}
@@ -84,6 +95,9 @@ class Board:
         board.jobs = {job.id: job for job in snapshot.jobs if job.state not in ENDED}
         for job in board.jobs.values():
             board._link(job)
+        for job in tuple(board.jobs.values()):
+            if job.is_array:
+                board._raise_front(job)
         board.ended = {job_id: state for job_id, state in board.ended.items() if job_id in board._dependents}
         for job in board.jobs.values():
             board._file(job)
@@ -95,6 +109,7 @@ class Board:
         """Moves forward by one change of the store. One that is already in is passed over."""
         if change.version <= self.version:
             return
+        self._forget_ahead()
         self.version = change.version
         moved = _Moved()
         for record in change.put:
@@ -123,6 +138,7 @@ class Board:
     def begin_cycle(self, now_ms: int) -> None:
         """Time moves to `now_ms`, and the tables over the columns take in what moved. Changes nothing that judgement depends on."""
         self.cycle += 1
+        self._forget_ahead()
         self.pending.advance(now_ms)
         self.rooms.bring_up()
 
@@ -234,16 +250,20 @@ class Board:
         if job.state in ENDED:
             self._drop_job(job.id, job.state, moved)
             return
+        self._unborn.pop(job.id, None)
         before = self.jobs.get(job.id)
         if before is not None:
             self._unlink(before, job)
         self.jobs[job.id] = job
         self._link(job)
         moved.jobs[job.id] = None
+        if job.is_array:
+            self._move_front(job, moved)
         if before is None or before.state is not job.state:
             for dependent in self._dependents.get(job.id, ()):
                 moved.jobs[dependent] = None
-        if job.is_array and (before is None or before.spec.array != job.spec.array):
+        if job.is_array and (before.spec.array != job.spec.array if before is not None else job.observed_generation):
+            # It has another limit now, or has come to life again after its elements.
             for element in self.jobs.values():
                 if element.array is not None and element.array.array_id == job.id:
                     moved.jobs[element.id] = None
@@ -260,6 +280,8 @@ class Board:
             self.ended[job_id] = ended
         for dependent in dependents:
             moved.jobs[dependent] = None
+        if job_id in self.fronts:
+            self._drop_front(job_id, moved)
 
     def _link(self, job: Job) -> None:
         """Counts a job among its array's running ones and among those that wait for others."""
@@ -282,6 +304,76 @@ class Board:
             _drop_from(self._dependents, dependency.job, job.id)
             if dependency.job not in self._dependents:
                 self.ended.pop(dependency.job, None)
+
+    # --- elements of arrays that have no record yet ------------------------------------------------------------------------
+    def is_unborn(self, job_id: str) -> bool:
+        """True for an element that has no record: who decides anything about it has it born first."""
+        return job_id in self._unborn
+
+    def is_ahead(self, job_id: str) -> bool:
+        """True for an unborn element behind its array's first: it stands in no lane."""
+        return job_id in self._ahead
+
+    def unborn_behind(self, array_id: str) -> int:
+        """Unborn elements of an array that are not in `pending` or at a gate, since they stand behind its first."""
+        front = self.fronts.get(array_id)
+        return unborn_count(self.jobs[array_id]) - 1 if front is not None else 0
+
+    def next_of_array(self, job_id: str) -> Job | None:
+        """The unborn element behind an unborn one; from now on, until the next cycle, it is in `jobs` too."""
+        known = self._unborn.get(job_id)
+        if known is None:
+            return None
+        parent, at = known
+        position = next_unborn(parent, at)
+        if position is None:
+            return None
+        element = element_of(parent, position, self.jobs[job_id].spec)
+        if element.id not in self.jobs:
+            self._ahead[element.id] = None
+            self.jobs[element.id] = element
+            self._unborn[element.id] = parent, position
+        return element
+
+    def unborn_in(self, plan: Plan) -> dict[str, list[int]]:
+        """Positions by array of elements without a record that a plan starts or clears room for. Those that only wait need none."""
+        starting = [decision.job for decision in plan.decisions if isinstance(decision, Place)]
+        clearing = [decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)]
+        wanted: dict[str, list[int]] = {}
+        for job_id in (*starting, *clearing):
+            if job_id in self._unborn:
+                parent, position = self._unborn[job_id]
+                wanted.setdefault(parent.id, []).append(position)
+        return wanted
+
+    def _move_front(self, parent: Job, moved: _Moved) -> None:
+        """An array's parent was written: its first unborn element may be another now, or ask for other things."""
+        if parent.id in self.fronts:
+            self._drop_front(parent.id, moved)
+        front = self._raise_front(parent)
+        if front is not None:
+            moved.jobs[front.id] = None
+
+    def _raise_front(self, parent: Job) -> Job | None:
+        position = next_unborn(parent)
+        if position is None or parent.cancel is not CancelMode.NONE:
+            return None
+        front = element_of(parent, position)
+        self.fronts[parent.id] = front.id
+        self._unborn[front.id] = parent, position
+        self.jobs[front.id] = front
+        self._link(front)
+        return front
+
+    def _drop_front(self, array_id: str, moved: _Moved) -> None:
+        front_id = self.fronts.pop(array_id)
+        if self._unborn.pop(front_id, None) is not None:
+            self._drop_job(front_id, None, moved)
+
+    def _forget_ahead(self) -> None:
+        for job_id in self._ahead:
+            del self.jobs[job_id], self._unborn[job_id]
+        self._ahead.clear()
 
     # --- who may start -----------------------------------------------------------------------------------------------------
     def _refile(self, job_id: str) -> None:
@@ -340,7 +432,7 @@ class Board:
             "capacity": {resource: amount for resource, amount in sorted(columns.capacity.items()) if amount},
             "pending": self.pending.contents(),
             "gates": dict(sorted(self.gates.items())),
-            "jobs": dict(sorted(self.jobs.items())),
+            "jobs": {job_id: job for job_id, job in sorted(self.jobs.items()) if job_id not in self._ahead},
             "allocations": dict(sorted(self.allocations.items())),
             "claims": dict(sorted(self.claims.items())),
             "queues": {name: self.quota.numbers(name) for name in sorted(self.quota.vertices)},

@@ -78,7 +78,9 @@ def _explain_array(board: Board, policy: Policy, job: Job, now_ms: int) -> Expla
     """An array is answered by its elements: how many run, and why the first of those that wait does."""
     mine = sorted((e.array.index, e.id) for e in board.jobs.values() if e.array is not None and e.array.array_id == job.id)
     waiting = [element for _, element in mine if board.jobs[element].state not in LIVE]
-    headline = f"{len(mine) - len(waiting)} of {len(mine)} elements that have not ended are running, {len(waiting)} wait"
+    behind = board.unborn_behind(job.id)
+    running = len(mine) - len(waiting)
+    headline = f"{running} of {len(mine) + behind} elements that have not ended are running, {len(waiting) + behind} wait"
     if not waiting:
         return _answer(job, headline, now_ms)
     first = explain_job(board, policy, waiting[0], now_ms)
@@ -268,4 +270,11 @@ def _place_in_queue(board: Board, filed: Filed) -> tuple[int, tuple[str, ...]]:
     ahead = line.rank(filed.key)
     merged = heapq.merge(*(lane.keys for lane in line.lanes.values()))
     first = islice(merged, min(ahead, limits.HOLDERS_SHOWN_MAX))
-    return ahead + 1, addresses(board, (key[3] for key in first))
+    behind = sum(board.unborn_behind(array_id) for array_id, front_id in board.fronts.items() if _is_before(board, front_id, filed))
+    return ahead + behind + 1, addresses(board, (key[3] for key in first))
+
+
+def _is_before(board: Board, job_id: str, filed: Filed) -> bool:
+    """True for a pending job of the same queue whose turn comes earlier."""
+    other = board.pending.filed(job_id)
+    return other is not None and other.queue == filed.queue and other.key < filed.key

@@ -23,7 +23,7 @@ from shoal.base import limits
 from shoal.model.queue import QueueSpec
 from shoal.scheduling.board import Board
 from shoal.scheduling.options import options_of
-from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line
+from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line, key_of
 from shoal.scheduling.place import Refusal
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, Vertex
@@ -146,9 +146,18 @@ class _Turn:
         self._go_behind(self.candidate)
 
     def _go_behind(self, candidate: Candidate) -> None:
-        behind = candidate.lane.keys.after(candidate.key)
-        if behind is not None:
-            heapq.heappush(self._again, (behind, id(candidate.lane), candidate.lane))
+        """
+        On to the job behind the candidate in its lane; and where that is an array's first unborn element, to the next of these, which
+        stand in no lane.
+        """
+        lane, board = candidate.lane, self._board
+        unborn = board.next_of_array(candidate.job_id)
+        if unborn is not None:
+            heapq.heappush(self._again, (key_of(unborn), id(lane), lane))
+        if not board.is_ahead(candidate.job_id):
+            behind = lane.keys.after(candidate.key)
+            if behind is not None:
+                heapq.heappush(self._again, (behind, id(lane), lane))
 
     @property
     def wants_blocked(self) -> bool:

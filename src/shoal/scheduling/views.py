@@ -19,6 +19,9 @@ def queue_views(board: Board) -> tuple[QueueView, ...]:
     for job_id in board.gates:
         job = board.jobs[job_id]
         _count(waiting, job.queue, 1, shape_of(job).gpus_least)
+    for array_id in board.fronts:
+        front = board.jobs[board.fronts[array_id]]
+        _count(waiting, front.queue, board.unborn_behind(array_id), shape_of(front).gpus_least)
     running: dict[str, int] = {}
     for job_id in board.held_by:
         holder: Job | None = board.jobs.get(job_id)

@@ -28,10 +28,11 @@ from msgspec.structs import replace
 from shoal.base.errors import InvariantViolated
 from shoal.base.rng import Rng
 from shoal.formats.workload import TraceJob
-from shoal.lifecycle.array import advance_array, array_state, new_array, worst_end
+from shoal.lifecycle.array import advance_array, array_state, bear, counted, new_array, worst_end
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.lifecycle.job import Origin, advance_all, job_of, new_job, next_due_ms, time_events
 from shoal.lifecycle.picture import merged, moved
+from shoal.model.array import element_id
 from shoal.model.change import ChangeSet
 from shoal.model.command import CommandRow
 from shoal.model.event import Event
@@ -202,6 +203,8 @@ class Replay:
         self.cycles += 1
         plan = schedule(board, self.course.policy, self.now_ms, self._cycle_rng)
         self._wake_ms = plan.next_at_ms
+        for array_id, positions in board.unborn_in(plan).items():
+            self._write(bear(self.world.jobs[array_id], positions))
         if self.course.check:
             self._check_plan(plan)
         acted = False
@@ -351,11 +354,11 @@ class Replay:
             if self.world.listeners:
                 return new_job(spec, origin)
             return ChangeSet(put=(job_of(spec, origin),))
-        ids = tuple(id_of(self._numbers + 1 + at) for at in range(len(spec.array.indices)))
-        self._numbers += len(ids)
-        for element in ids:
-            self.machines.told[element] = told
-        return new_array(spec, origin, ids)
+        count = len(spec.array.indices)
+        self._numbers += count
+        for position in range(count):
+            self.machines.told[element_id(origin.id, position)] = told
+        return new_array(spec, origin)
 
     def _resolved(self, told: TraceJob) -> JobSpec:
         """The spec with dependencies as ids: a file knows jobs by their names. One that has not arrived yet is waited for by no id."""
@@ -375,9 +378,10 @@ class Replay:
     def _advance_arrays(self) -> None:
         moved_now, self.world.arrays_moved = self.world.arrays_moved, {}
         for array_id in moved_now:
-            parent, counts = self.world.jobs.get(array_id), self.world.array_counts[array_id]
+            parent = self.world.jobs.get(array_id)
             if parent is None:
                 continue
+            counts = counted(parent, self.world.array_counts.get(array_id, {}))
             over = array_state(counts) in ENDED
             elements = [job for job in self.world.ended.values() if job.array is not None and job.array.array_id == array_id]
             step = advance_array(parent, counts, worst_end(elements) if over else None, self.now_ms)

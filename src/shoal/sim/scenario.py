@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from shoal.base.errors import Invalid, InvariantViolated
 from shoal.formats.scenario import Expectation, Facts, JobWant, NodeWant, QueueWant, Scenario, Span
+from shoal.lifecycle.array import counted
 from shoal.lifecycle.spec_rules import check_spec
+from shoal.model.array import element_of, next_unborn
 from shoal.model.attempt import HOLDING
 from shoal.model.event import EventRow
 from shoal.model.job import Job
@@ -176,7 +178,8 @@ class _Judge:
 
     def _all(self) -> Iterable[Job]:
         world = self._replay.world
-        return (*world.jobs.values(), *world.ended.values())
+        known = (*world.jobs.values(), *world.ended.values())
+        return (*known, *(element for parent in known for element in _unborn(parent)))
 
     def _find(self, name: str) -> Job | None:
         world = self._replay.world
@@ -249,6 +252,15 @@ class _Judge:
 
 
 _TOLD = ("attempt", "nodes", "node", "state", "exit_code", "after", "mode", "how", "reason", "changed", "allocation")
+
+
+def _unborn(parent: Job) -> Iterator[Job]:
+    """The elements of an array that have no record: as their parent has them."""
+    position = next_unborn(parent)
+    while position is not None:
+        (state,) = counted(replace(parent, unborn=((position, position + 1),)), {})
+        yield replace(element_of(parent, position), state=state)
+        position = next_unborn(parent, position)
 
 
 def told(at_ms: int) -> str:

@@ -120,6 +120,8 @@ class World:
                 counts[before.state] -= 1
             counts[job.state] = counts.get(job.state, 0) + 1
             self.arrays_moved[job.array.array_id] = None
+        if job.is_array and before is not None and (job.cancel, job.hold) != (before.cancel, before.hold):
+            self.arrays_moved[job.id] = None
         self.jobs[job.id] = job
         self.ended.pop(job.id, None)
 

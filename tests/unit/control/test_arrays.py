@@ -10,9 +10,11 @@ from serving import ANNA, Service, spec_of
 from shoal.base import limits
 from shoal.base.errors import Conflict
 from shoal.control import jobs
-from shoal.model.job import CancelMode, Job, JobState
+from shoal.control.elements import births
+from shoal.model.job import CancelMode, Dependency, Job, JobState
 from shoal.model.values import ArrayList
 from shoal.model.wire import JobPatch
+from shoal.store.protocol import JobQuery
 
 
 @pytest.fixture
@@ -46,6 +48,8 @@ def test_a_cancel_reaches_every_element_and_the_parent_ends_with_the_last(servic
 def test_a_cancel_of_more_than_one_bite_goes_on_after_a_restart(service: Service) -> None:
     count = 2 * limits.ERRAND_JOBS_PER_STEP + 10
     parent = array(service, f"0-{count - 1}", run_ms=60_000)
+    births(service.plane, parent.id, range(count))
+    service.run(100)
     service.cancel(parent)
     service.plane.reconcile.step(service.clock.now_ms())
     done = states(service, parent).get("CANCELLED", 0)
@@ -119,3 +123,47 @@ def test_what_is_asked_of_an_array_that_has_ended_is_refused(service: Service) -
     with pytest.raises(Conflict, match="has ended"):
         jobs.hold_job(service.plane, ANNA, "default", str(parent.number))
     assert service.cancel(parent).state is JobState.SUCCEEDED
+
+
+def test_an_array_of_ten_thousand_costs_one_record_until_its_elements_start(service: Service) -> None:
+    parent = array(service, "0-9999", run_ms=60_000)
+    service.run(300)
+    assert states(service, parent) == {"QUEUED": 9_996, "RUNNING": 4}
+    assert len(service.plane.store.list_jobs(JobQuery(project="default", array=parent.number, limit=100))) == 4
+    service.cancel(parent)
+    service.run_until_ended()
+    assert states(service, parent) == {"CANCELLED": 10_000}
+    assert len(service.plane.store.list_jobs(JobQuery(project="default", array=parent.number, limit=100))) == 4
+    service.check()
+
+
+def test_whatever_is_said_of_an_element_by_name_holds_before_it_has_a_record(service: Service) -> None:
+    parent = array(service, "0-99", run_ms=1_000)
+    service.run(300)
+    before = jobs.get_job(service.plane, ANNA, "default", f"{parent.number}_50")
+    assert (before.state, before.address, before.version) == (JobState.QUEUED, f"{parent.number}_50", 0)
+    assert "waits behind" in jobs.why_job(service.plane, ANNA, "default", before.address).headline
+    held = jobs.hold_job(service.plane, ANNA, "default", before.address)
+    ended = jobs.cancel_job(service.plane, ANNA, "default", f"{parent.number}_60", jobs.CancelAsk())
+    raised = jobs.update_job(service.plane, ANNA, "default", f"{parent.number}_70", JobPatch(priority=9))
+    after = service.submit(spec_of(run_ms=1, depends_on=(Dependency(job=f"{parent.number}_80"),)))
+    service.run(300)
+    assert (held.result().state, held.result().id) == (JobState.HELD, before.id)
+    assert (ended.result().state, raised.result().priority) == (JobState.CANCELLED, 9)
+    service.run_until_ended(after)
+    assert service.job(after).state is JobState.SUCCEEDED
+    jobs.release_job(service.plane, ANNA, "default", before.address)
+    service.run_until_ended()
+    assert states(service, parent) == {"CANCELLED": 1, "SUCCEEDED": 99}
+    service.check()
+
+
+def test_an_element_of_a_cancelled_array_that_never_had_a_record_stays_so(service: Service) -> None:
+    parent = array(service, "0-9", run_ms=60_000)
+    service.run(300)
+    service.cancel(parent)
+    service.run_until_ended()
+    asked = jobs.requeue_job(service.plane, ANNA, "default", f"{parent.number}_9")
+    service.run(100)
+    with pytest.raises(Conflict, match="was cancelled before the element was started"):
+        asked.result()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from shoal.base.errors import InvariantViolated
-from shoal.lifecycle.array import advance_array, array_state, new_array, worst_end
+from shoal.base.ids import uuid7
+from shoal.lifecycle.array import advance_array, array_state, bear, counted, new_array, worst_end
 from shoal.lifecycle.job import Origin, advance_job
+from shoal.model.array import Spans, element_id, unborn_count, without
 from shoal.model.event import CancelRequested, JobHeld
 from shoal.model.job import CancelMode, Job, JobEnd, JobState
 from shoal.model.snapshot import Picture
@@ -19,26 +20,73 @@ SPEC = a_spec(array=ArrayList.parse("2-8:3%2"))
 ORIGIN = Origin(id="parent", number=12, project="default", owner="user/anna", queue="night", now_ms=1_000, default_time_ms=60_000)
 
 
-def born() -> tuple[Job, ...]:
-    return tuple(record for record in new_array(SPEC, ORIGIN, ("a", "b", "c")).put if isinstance(record, Job))
+def parent_of() -> Job:
+    (parent,) = (record for record in new_array(SPEC, ORIGIN).put if isinstance(record, Job))
+    return parent
 
 
-def test_an_array_is_one_parent_and_a_job_per_index() -> None:
+def born(parent: Job | None = None, positions: tuple[int, ...] = (0, 1, 2)) -> tuple[Job, ...]:
+    return tuple(record for record in bear(parent or parent_of(), positions).put if isinstance(record, Job))
+
+
+def test_an_array_costs_one_record_until_its_elements_start() -> None:
+    (parent,) = new_array(a_spec(array=ArrayList.parse("0-9999")), ORIGIN).put
+    assert isinstance(parent, Job)
+    assert (parent.unborn, unborn_count(parent)) == (((0, 10_000),), 10_000)
+
+
+def test_elements_are_born_with_the_numbers_and_ids_that_were_set_aside() -> None:
     parent, *elements = born()
-    assert (parent.is_array, parent.number, parent.address, parent.queue) == (True, 12, "12", "night")
+    assert (parent.is_array, parent.number, parent.address, parent.queue, parent.unborn) == (True, 12, "12", "night", ())
     assert [(e.id, e.number, e.address, e.is_array) for e in elements] == [
-        ("a", 13, "12_2", False),
-        ("b", 14, "12_5", False),
-        ("c", 15, "12_8", False),
+        ("parent.000000", 13, "12_2", False),
+        ("parent.000001", 14, "12_5", False),
+        ("parent.000002", 15, "12_8", False),
     ]
     assert all(e.array is not None and (e.array.array_id, e.array.count) == ("parent", 3) for e in elements)
     assert all(e.time_limit_ms == 60_000 for e in elements)
     assert elements[0].spec is elements[2].spec
 
 
-def test_an_array_needs_an_id_for_each_index() -> None:
-    with pytest.raises(InvariantViolated):
-        new_array(SPEC, ORIGIN, ("a", "b"))
+def test_who_is_named_is_born_alone_and_nobody_twice() -> None:
+    parent, five = born(positions=(1,))
+    assert (five.address, parent.unborn) == ("12_5", ((0, 1), (2, 3)))
+    assert bear(parent, (1,)).empty
+    assert [job.address for job in born(parent, (0, 1, 2))[1:]] == ["12_2", "12_8"]
+
+
+def test_elements_are_born_as_their_parent_is_by_then() -> None:
+    held = replace(parent_of(), hold=True, priority=7, time_limit_ms=5)
+    element = born(held, (2,))[1]
+    assert (element.state, element.priority, element.time_limit_ms, element.hold) == (J.HELD, 7, 5, False)
+
+
+def test_the_ids_of_elements_are_the_next_ones_of_their_parents_kind() -> None:
+    array_id = uuid7(1_700_000_000_000, (1 << 74) - 1)
+    assert element_id(array_id, 0) == uuid7(1_700_000_000_000, ((1 << 74) - 1) >> 62 << 62)
+    assert len({element_id(array_id, at) for at in range(1_000)} | {array_id}) == 1_001
+
+
+@pytest.mark.parametrize(
+    ("spans", "gone", "left"),
+    [
+        (((0, 5),), (0,), ((1, 5),)),
+        (((0, 5),), (4,), ((0, 4),)),
+        (((0, 5),), (1, 3), ((0, 1), (2, 3), (4, 5))),
+        (((0, 2), (5, 7)), (0, 1, 5), ((6, 7),)),
+        (((0, 2), (5, 7)), (3,), ((0, 2), (5, 7))),
+        (((0, 3),), (0, 1, 2), ()),
+    ],
+)
+def test_positions_leave_the_ranges_they_are_in(spans: Spans, gone: tuple[int, ...], left: Spans) -> None:
+    assert without(spans, gone) == left
+
+
+def test_elements_without_a_record_count_as_their_parent_has_them() -> None:
+    parent = parent_of()
+    assert counted(parent, {J.RUNNING: 1}) == {J.RUNNING: 1, J.QUEUED: 3}
+    assert counted(replace(parent, hold=True), {}) == {J.HELD: 3}
+    assert counted(replace(parent, cancel=CancelMode.FORCE, hold=True), {J.SUCCEEDED: 1}) == {J.SUCCEEDED: 1, J.CANCELLED: 3}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +137,7 @@ def test_the_exit_code_of_an_array_is_its_highest() -> None:
     ended = [replace(e, outcome=JobEnd(exit_code=code, node=e.id)) for e, code in zip(elements, (3, 137, 137), strict=True)]
     worst = worst_end(ended)
     assert worst is not None
-    assert (worst.exit_code, worst.node) == (137, "b")
+    assert (worst.exit_code, worst.node) == (137, elements[1].id)
     assert worst_end(elements) is None
 
 
@@ -100,4 +148,7 @@ def test_a_wish_on_the_parent_is_kept_there_and_leaves_its_state_to_the_elements
     assert isinstance(wished, Job)
     assert (wished.state, wished.cancel, wished.generation) == (J.QUEUED, CancelMode.GRACEFUL, 2)
     assert advance_job(Picture(job=wished), CancelRequested(mode=CancelMode.GRACEFUL), 2_000, TERMS).empty
-    assert advance_job(Picture(job=parent), JobHeld(), 2_000, TERMS).empty
+    (held,) = advance_job(Picture(job=parent), JobHeld(), 2_000, TERMS).put
+    assert isinstance(held, Job)
+    assert (held.state, held.hold) == (J.QUEUED, True)
+    assert advance_job(Picture(job=held), JobHeld(), 2_000, TERMS).empty

@@ -19,7 +19,7 @@ from shoal.control.answers import done, gather
 from shoal.control.jobs import advance
 from shoal.control.lanes import JobSubject
 from shoal.control.steps.base import Progress
-from shoal.lifecycle.array import advance_array, array_state, worst_end
+from shoal.lifecycle.array import advance_array, array_state, counted, worst_end
 from shoal.lifecycle.job import advance_all, next_due_ms, time_events
 from shoal.model.attempt import Attempt
 from shoal.model.change import Change, ChangeSet
@@ -140,9 +140,16 @@ class ReconcileStep:
         return writes
 
     def _counts(self, array_id: str, parent: Job | None) -> dict[JobState, int]:
-        """By the world for a live array; by the store for one that ended and of which an element came back."""
+        """
+        By the world for a live array; by the store for one that ended and of which an element came back.
+
+        The parent was read before the counts: an element born in between is counted twice, never left out.
+        """
         known = self._plane.world.element_counts(array_id) if parent is not None else None
-        return dict(known if known is not None else self._plane.store.count_elements(array_id))
+        counts = known if known is not None else self._plane.store.count_elements(array_id)
+        read = parent or JobSubject(self._plane.world, self._plane.store, array_id).read()
+        of_array = read.job if isinstance(read, Picture) else read
+        return dict(counts) if of_array is None else counted(of_array, counts)
 
     def _judge_array(self, counts: dict[JobState, int], now_ms: int, picture: Picture | None) -> ChangeSet:
         if picture is None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from shoal.base import limits
 from shoal.base.errors import InvariantViolated, VersionExpired
 from shoal.base.rng import Rng
+from shoal.control.elements import births
 from shoal.control.lanes import JobSubject
 from shoal.control.steps.base import Progress
 from shoal.control.world import World
@@ -69,12 +70,14 @@ class ScheduleStep:
             self._pending = False
             plan = schedule(self._board, self._plane.policy, now_ms, self._rng.stream(f"cycle/{self._board.cycle}"))
             self._check(plan)
+            unborn = self._board.unborn_in(plan)
             acts = [d for d in plan.decisions if isinstance(d, Place | Evict)]
             planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
             expiries = [claim.expires_ms for claim in self._board.claims.values()]
         self.last = plan
         times = [*expiries, *([] if plan.next_at_ms is None else [plan.next_at_ms])]
         self._next_at_ms = min(times, default=None)
+        self._bring_to_birth(unborn)
         self._claim(plan, now_ms)
         return Progress(self._enact(planned, now_ms), self._next_at_ms)
 
@@ -169,6 +172,11 @@ class ScheduleStep:
         """Waits for a write of records that nobody else writes."""
         self._plane.await_all((self._plane.store.apply(changes, self._plane.term),))
 
+    # --- elements of arrays that have no record yet ---------------------------------------------------------------------------
+    def _bring_to_birth(self, unborn: dict[str, list[int]]) -> None:
+        """One write per array. A crash behind it leaves queued jobs, which the next cycle finds."""
+        self._plane.await_all([births(self._plane, array_id, positions) for array_id, positions in unborn.items()])
+
     # --- enacting --------------------------------------------------------------------------------------------------------------
     def _enact(self, planned: list[tuple[Place | Evict, Job]], now_ms: int) -> int:
         """Each decision in its job's lane, awaited together."""
@@ -183,7 +191,7 @@ class ScheduleStep:
     def _judge(self, decision: Place | Evict, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
         """The decision carried out, if its job is still exactly the one that was planned for and its nodes still take work."""
         plane = self._plane
-        if picture is None or picture.job != planned:
+        if picture is None or not _still(picture.job, planned):
             return ChangeSet()
         if isinstance(decision, Evict):
             return enact_evict(decision, picture, now_ms, plane.terms)
@@ -196,13 +204,18 @@ class ScheduleStep:
         return replace(placed, delete=(*placed.delete, *mine)) if mine else placed
 
 
+def _still(job: Job, planned: Job) -> bool:
+    """True if the job is exactly the one that was planned for; one that had no record then has a version now."""
+    return job == planned or (planned.array is not None and not planned.version and replace(job, version=0) == planned)
+
+
 def _matters(change: Change, world: World) -> bool:
     """Whether a change could let a job start: anything but the progress of what is placed already."""
     if change.delete:
         return True
     for record in change.put:
         if isinstance(record, Job):
-            if record.state not in LIVE or world.dependents_of(record.id):
+            if record.state not in LIVE or record.unborn or world.dependents_of(record.id):
                 return True
         elif isinstance(record, Allocation):
             if record.state not in HOLDING:

@@ -22,8 +22,9 @@ from shoal.cli.options import command, json_option
 from shoal.cli.session import BadFile, Session, leave, open_session
 
 if TYPE_CHECKING:
+    from shoal.formats.gavel import Rates
     from shoal.model.node import Node
-    from shoal.sim.simulate import Progress
+    from shoal.sim.simulate import Progress, Simulation
 
 PROGRESS_S = 0.2
 """Between two looks of the progress line."""
@@ -34,16 +35,25 @@ PROGRESS_S = 0.2
     "shoal simulate log.swf",
     "shoal simulate log.swf --fleet 128x8 --policy fcfs:order=strict --policy default",
     "shoal simulate pods.csv --fleet nodes.csv --load 1.2",
+    "shoal simulate log.swf --plot week.html",
+    "shoal simulate jobs.trace --throughputs throughputs.json --gpu v100 --fleet 16x4",
     "shoal simulate scenario.yaml",
 )
 @click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--fleet", metavar="NODESxGPUS|FILE", help="Where it runs: 16x8, 16xh100:8,4xa100:4, or a node table; else what TRACE says.")
 @click.option("--policy", "policies", multiple=True, metavar="NAME[:KEY=VALUE,...]", help="Play under this policy; twice or more compares.")
-@click.option("--format", "kind", type=click.Choice(["swf", "openb", "philly", "scenario"]), help="What TRACE is, where it is not seen.")
+@click.option(
+    "--format", "kind", type=click.Choice(["swf", "openb", "philly", "gavel", "scenario"]), help="What TRACE is, where it is not seen."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
 @click.option("--load", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Arrivals so many times as fast.")
 @click.option("--jobs", type=click.IntRange(1), metavar="COUNT", help="Only so many jobs, from the start.")
 @click.option("--own-queues", is_flag=True, help="Keep the queues of the trace; else all jobs share one.")
+@click.option(
+    "--throughputs", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Steps per second, for Gavel."
+)
+@click.option("--gpu", metavar="MODEL", default="v100", show_default=True, help="The GPU of --throughputs that jobs run on.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw it: .png, .svg or .html.")
 @click.option("--check", is_flag=True, help="Look at every invariant after every write (slow).")
 @json_option("a Simulation, or a Verdict per interleaving of a scenario")
 def simulate(trace: Path, as_json: bool, **given: Any) -> None:
@@ -81,10 +91,12 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
     from shoal.sim.simulate import PER_NODE, Setting, fleet_for, read_trace
     from shoal.sim.simulate import simulate as play
 
+    if given["plot"] is not None:
+        _can_draw(given["plot"])
     nodes = _fleet(given["fleet"])
     per_node = max((len(node.facts.devices) for node in nodes), default=0) or PER_NODE
     with _opened(file) as lines:
-        workload = read_trace(lines, str(file), per_node, given["kind"])
+        workload = read_trace(lines, str(file), per_node, given["kind"], _rates(given["throughputs"], given["gpu"]))
     setting = Setting(
         nodes=nodes or fleet_for(workload),
         policies=tuple(named_policy(text) for text in given["policies"] or ("default",)),
@@ -93,10 +105,40 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
         jobs=given["jobs"],
         own_queues=given["own_queues"],
         check=given["check"],
+        chart=given["plot"] is not None,
     )
     with _progress() as progress:
         simulation = play(workload, str(file), setting, progress)
+    if given["plot"] is not None:
+        _draw(given["plot"], simulation)
+        session.note(f"drawn: {given['plot']}")
     session.show(simulation, lambda look: simulation_screen(simulation, look))
+
+
+def _rates(file: Path | None, model: str) -> Rates | None:
+    from shoal.formats.gavel import read_rates
+
+    return None if file is None else read_rates(file.read_bytes(), str(file), model)
+
+
+def _can_draw(file: Path) -> None:
+    """Raises what drawing would, before the work that is to be drawn."""
+    from shoal.render.plots import check_file, new_figure
+
+    check_file(file)
+    new_figure((1.0, 1.0))
+
+
+def _draw(file: Path, simulation: Simulation) -> None:
+    from shoal.render.replays import Played, Stretch, draw_replays
+
+    played = []
+    for run in simulation.runs:
+        assert run.series is not None
+        stretches = [Stretch(node, bar.start_s, bar.end_s, bar.number) for bar in run.bars for node in bar.nodes]
+        series = run.series
+        played.append(Played(run.policy.name, series.span_s, series.waiting, series.held, series.owned, stretches))
+    draw_replays(file, f"{Path(simulation.trace).name}: {simulation.jobs:,} jobs on {simulation.gpus:,} GPUs", played)
 
 
 def _fleet(text: str | None) -> tuple[Node, ...]:

@@ -26,6 +26,8 @@ _FIGURES = tuple(
         ("UTILISATION", 0),
         ("STEADY", 2),
         ("ALLOCATION", 6),
+        ("FRAGMENTED", 8),
+        ("WASTE", 9),
         ("FAIRNESS", 7),
     )
 )
@@ -56,6 +58,8 @@ def _figures(metrics: Metrics) -> tuple[str, ...]:
         f"{metrics.utilisation:.1%}",
         f"{metrics.utilisation_steady:.1%}",
         f"{metrics.allocation:.1%}",
+        f"{metrics.fragmentation:.1%}",
+        f"{metrics.waste:.1%}",
         f"{metrics.fairness:.3f}",
     )
 

@@ -18,7 +18,7 @@ from shoal.planning.plan import Point
 LINES_MAX = 4
 BARS_MAX = 6
 LAYERS_MAX = 40
-_COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31", "#7a5aa6")
+COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31", "#7a5aa6")
 FORMATS = (".png", ".svg", ".html")
 
 
@@ -35,29 +35,30 @@ class Curve(NamedTuple):
 
 def draw(file: Path, curve: Curve, movements: Sequence[Movement]) -> None:
     """Writes the picture. Raises Invalid for another kind of file, or where nothing could be drawn; Refused without matplotlib."""
-    _check(file)
+    check_file(file)
     if not any(isinstance(point.answer, Answer) for point in curve.points):
         raise Invalid("--plot: every point of the curve is refused, there is nothing to draw")
-    _save(
+    save(
         file,
         curve.question,
         _figure(curve, [moved for moved in movements if None not in (moved.low, moved.high) and moved.low != moved.high][:BARS_MAX]),
     )
 
 
-def _check(file: Path) -> None:
+def check_file(file: Path) -> None:
+    """Raises Invalid for a file of a kind that is not written here."""
     if file.suffix.lower() not in FORMATS:
         raise Invalid(f"--plot {file}: write one of {', '.join(FORMATS)}")
 
 
 def draw_layers(file: Path, question: str, layers: Table) -> None:
     """Writes a Gantt chart of an image pull: each layer's download and unpacking. Raises as `draw`."""
-    _check(file)
-    figure = _matplotlib()(figsize=(8.0, 1.6 + 0.34 * min(LAYERS_MAX, len(layers.rows))), layout="constrained")
+    check_file(file)
+    figure = new_figure((8.0, 1.6 + 0.34 * min(LAYERS_MAX, len(layers.rows))))
     axis = figure.subplots()
     rows = layers.rows[:LAYERS_MAX]
     for at, (_, _, start, fetched, unpack, ready) in enumerate(rows):
-        for begin, end, colour, name in ((start, fetched, _COLOURS[0], "download"), (unpack, ready, _COLOURS[1], "unpack")):
+        for begin, end, colour, name in ((start, fetched, COLOURS[0], "download"), (unpack, ready, COLOURS[1], "unpack")):
             axis.barh(at, float(end) - float(begin), left=float(begin), height=0.7, color=colour, label=name if at == 0 else None)
     axis.set_yticks(range(len(rows)), [f"layer {row[0]}: {float(row[1]):.3g} GB" for row in rows], fontsize=8)
     axis.invert_yaxis()
@@ -65,10 +66,11 @@ def draw_layers(file: Path, question: str, layers: Table) -> None:
     axis.grid(visible=True, axis="x", alpha=0.25)
     axis.legend(fontsize=8, frameon=False)
     figure.suptitle(question, fontsize=11)
-    _save(file, question, figure)
+    save(file, question, figure)
 
 
-def _save(file: Path, question: str, figure: Any) -> None:
+def save(file: Path, question: str, figure: Any) -> None:
+    """Writes a figure as what the file's name says."""
     if file.suffix.lower() != ".html":
         figure.savefig(file, dpi=130)
         return
@@ -79,17 +81,18 @@ def _save(file: Path, question: str, figure: Any) -> None:
     file.write_text(f'<!doctype html>\n<meta charset="utf-8">\n<title>{question}</title>\n{picture}', encoding="utf-8")
 
 
-def _matplotlib() -> Any:
+def new_figure(size: tuple[float, float]) -> Any:
+    """A figure of a width and height in inches. Raises Refused without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Refused("plots need matplotlib: install shoal[plots]") from error
-    return Figure
+    return Figure(figsize=size, layout="constrained")
 
 
 def _figure(curve: Curve, movements: list[Movement]) -> Any:
     bars = bool(movements)
-    figure = _matplotlib()(figsize=(9.6 if bars else 6.6, 4.2), layout="constrained")
+    figure = new_figure((9.6 if bars else 6.6, 4.2))
     axes = figure.subplots(1, 2, width_ratios=(3, 2)) if bars else [figure.subplots()]
     _draw_lines(axes[0], curve)
     if bars:
@@ -111,7 +114,7 @@ def _draw_lines(axis: Any, curve: Curve) -> None:
         else [number.name for number in answers[0].numbers if number.unit == head.unit and not isinstance(number.value, str | tuple | bool)]
     )
     names = [head.name, *(name for name in curve.beside or by_unit if name != head.name)][:LINES_MAX]
-    for name, colour in zip(names, _COLOURS, strict=False):
+    for name, colour in zip(names, COLOURS, strict=False):
         heights = [_height(point, name) for point in curve.points]
         wide = 2.2 if name == head.name else 1.2
         axis.plot([point.at for point in curve.points], heights, color=colour, linewidth=wide, label=name.replace("_", " "))
@@ -150,7 +153,7 @@ def _draw_bars(axis: Any, curve: Curve, movements: list[Movement]) -> None:
     head = next(point.answer for point in curve.points if isinstance(point.answer, Answer)).headline
     for at, moved in enumerate(reversed(movements)):
         low, high = moved.low or 0.0, moved.high or 0.0
-        axis.barh(at, high - low, left=low, color=_COLOURS[0] if high >= low else _COLOURS[1], height=0.6)
+        axis.barh(at, high - low, left=low, color=COLOURS[0] if high >= low else COLOURS[1], height=0.6)
     axis.set_yticks(range(len(movements)), [moved.input.replace("_", " ") for moved in reversed(movements)], fontsize=8)
     axis.use_sticky_edges = False
     axis.set_xlabel(_label(head.name, head.unit))

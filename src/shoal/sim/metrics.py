@@ -7,6 +7,8 @@ Figures of a replay, from its record: waits, slowdowns, completion times, and ho
     utilisation         sum of run x GPUs over GPUs x makespan; `steady` looks only at the time from the arrival of the first tenth of the
                         jobs to the last arrival, so without warm-up and drain
     allocation          GPUs held over GPUs owned, by time, from the first arrival to the last event
+    fragmentation       free GPUs of nodes of which others are held, over all free GPUs, by time: free, and no use to a gang of whole nodes
+    waste               work that was done again since others displaced it after its last checkpoint, over all work
     fairness            Jain's index over owners of (run) / (run + wait), by GPU-time: 1 is the same service for everybody
 
 Jobs without GPUs count in waits and not in utilisation. Percentiles are interpolated between neighbours. Numbers are rounded, so that
@@ -66,6 +68,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: float
     utilisation_steady: float
     allocation: float
+    fragmentation: float
+    waste: float
     fairness: float
     gpus: int
     gpus_held_most: int
@@ -101,6 +105,8 @@ def metrics_of(record: Record, gpus: int, left: dict[str, int]) -> Metrics:
         utilisation=_ratio(float((run * size).sum()), gpus * makespan),
         utilisation_steady=_steady(columns["submit"] / 1_000.0, start, end, size, gpus),
         allocation=_ratio(record.held_gpu_ms, record.owned_gpu_ms),
+        fragmentation=_ratio(record.stranded_gpu_ms, record.owned_gpu_ms - record.held_gpu_ms),
+        waste=_ratio(record.lost_gpu_ms, record.held_gpu_ms),
         fairness=_fairness([owner for owner, kept in zip(record.owner, ran, strict=True) if kept], wait, run, size),
         gpus=gpus,
         gpus_held_most=record.held_most,

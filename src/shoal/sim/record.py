@@ -9,6 +9,8 @@ from __future__ import annotations
 from array import array
 
 from shoal.model.job import Job
+from shoal.model.snapshot import Picture
+from shoal.sim.series import SeriesRecord
 from shoal.sim.world import World
 
 
@@ -36,8 +38,15 @@ class Record:
         """Integral of the GPUs held."""
         self.owned_gpu_ms = 0
         """Integral of the GPUs of all nodes."""
+        self.stranded_gpu_ms = 0
+        """Integral of the free GPUs of nodes of which others are held."""
+        self.lost_gpu_ms = 0
+        """Work of attempts that others displaced, since their last checkpoint: it is done again."""
         self.held_most = 0
         self.waiting_most = 0
+        self.over_time = SeriesRecord()
+        self.where: list[tuple[str, ...]] | None = None
+        """With a list in place of None: the nodes of each row's last attempt."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -48,9 +57,18 @@ class Record:
         if passed > 0:
             self.held_gpu_ms += world.gpus_held * passed
             self.owned_gpu_ms += world.gpus * passed
+            self.stranded_gpu_ms += world.stranded * passed
+            self.over_time.add(self.passed_ms, at_ms, (world.gpus_held, world.gpus, world.stranded, len(world.board.pending)))
             self.passed_ms = at_ms
             self.held_most = max(self.held_most, world.gpus_held)
             self.waiting_most = max(self.waiting_most, len(world.board.pending))
+
+    def note_eviction(self, picture: Picture, at_ms: int) -> None:
+        """A running gang is stopped in favour of another: what it has done since its last checkpoint is lost."""
+        job = picture.job
+        if job.started_ms is not None:
+            saved_ms = max(job.started_ms, job.checkpointed_ms or 0)
+            self.lost_gpu_ms += max(0, at_ms - saved_ms) * sum(len(member.devices) for member in picture.allocations)
 
     def _note(self, job: Job) -> None:
         """A job has ended. An array's parent is no work of its own."""
@@ -68,3 +86,5 @@ class Record:
         self.state.append(str(job.state))
         self.queue.append(job.queue)
         self.owner.append(job.owner)
+        if self.where is not None:
+            self.where.append(tuple(sorted(member.node for member in mine)))

@@ -227,6 +227,7 @@ class Replay:
         picture = self.world.picture(evict.job)
         if picture is not None:
             self.evictions += 1
+            self.record.note_eviction(picture, self.now_ms)
             self._carry_out(picture, enact_evict(evict, picture, self.now_ms, self.course.terms))
 
     # --- events ------------------------------------------------------------------------------------------------------------

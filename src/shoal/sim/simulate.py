@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import Invalid
+from shoal.formats.gavel import Rates, is_gavel, read_gavel
 from shoal.formats.openb import read_nodes, read_pods
 from shoal.formats.philly import read_jobs_table
 from shoal.formats.swf import read_swf
@@ -27,10 +28,14 @@ from shoal.model.queue import Queue, QueueSpec
 from shoal.scheduling.quota import DEFAULT_QUEUE
 from shoal.sim.metrics import Metrics, metrics_of
 from shoal.sim.policies import NamedPolicy
-from shoal.sim.replay import Course, Replay
+from shoal.sim.record import Record
+from shoal.sim.replay import BASE_MS, Course, Replay
+from shoal.sim.series import Series
 
-Kind = Literal["swf", "openb", "philly"]
+Kind = Literal["swf", "openb", "philly", "gavel"]
 PER_NODE = 8
+BARS_MAX = 5_000
+"""Jobs in a picture: more are a solid block."""
 INSTANTS_PER_LOOK = 200
 """Instants between two words of progress: a few times a second."""
 _FLEET_PART = re.compile(r"(?P<nodes>\d{1,6})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
@@ -51,6 +56,18 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     own_queues: bool = False
     """The trace's own queues; else all jobs are in one."""
     check: bool = False
+    chart: bool = False
+    """Keep what a picture needs: the course of time, and who ran where."""
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on its nodes, in seconds from the start of the trace; `start_s` of the attempt that ended it."""
+
+    number: int
+    start_s: float
+    end_s: float
+    gpus: int
+    nodes: tuple[str, ...]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +76,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     policy: NamedPolicy
     metrics: Metrics
     cycles: int
+    evictions: int = 0
+    series: Series | None = None
+    """With `Setting.chart`."""
+    bars: tuple[Bar, ...] = ()
+    """With `Setting.chart`: the first BARS_MAX jobs that ended."""
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,14 +108,20 @@ def kind_of(first_lines: Iterable[str], source: str) -> Kind:
             return "openb"
         if "duration" in names and ({"num_gpus", "num_gpu"} & set(names)):
             return "philly"
+        if is_gavel(line):
+            return "gavel"
         if len(text.split()) >= 18:
             return "swf"
         break
-    raise Invalid(f"{source}: not a trace that is known here; SWF, openb pods and tables with num_gpus and duration are")
+    raise Invalid(f"{source}: not a trace that is known here; SWF, openb pods, Gavel and tables with num_gpus and duration are")
 
 
-def read_trace(lines: Iterable[str], source: str, per_node: int, kind: Kind | None = None) -> Workload:
-    """The workload of a trace of any form; gangs are made for nodes of `per_node` GPUs. Raises Invalid."""
+def read_trace(lines: Iterable[str], source: str, per_node: int, kind: Kind | None = None, rates: Rates | None = None) -> Workload:
+    """
+    The workload of a trace of any form; gangs are made for nodes of `per_node` GPUs. Raises Invalid.
+
+    A Gavel trace counts its work in steps: `rates` says how fast they go.
+    """
     rest = iter(lines)
     head = list(islice(rest, 1_000))
     known = kind or kind_of(head, source)
@@ -102,6 +130,10 @@ def read_trace(lines: Iterable[str], source: str, per_node: int, kind: Kind | No
         return read_swf(every, source, per_node)
     if known == "openb":
         return read_pods(every, source)
+    if known == "gavel":
+        if rates is None:
+            raise Invalid(f"{source}: a Gavel trace counts work in steps; give --throughputs FILE, and --gpu MODEL, to make them seconds")
+        return read_gavel(every, source, per_node, rates)
     return read_jobs_table(every, source, per_node)
 
 
@@ -153,13 +185,38 @@ def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progr
     quiet = replace(named.policy, waits_per_plan=0)  # nobody reads why jobs wait, and what is placed does not depend on it
     course = Course(policy=quiet, seed=setting.seed, check=setting.check)
     replay = Replay(setting.nodes, (Queue(id=name, spec=spec) for name in queues), jobs, course)
+    if setting.chart:
+        replay.record.where = []
     if progress is not None:
         replay.at_rest = _Teller(progress, named.name, len(jobs)).look
     replay.run()
     left: dict[str, int] = {}
     for job in replay.world.jobs.values():
         left[str(job.state)] = left.get(str(job.state), 0) + 1
-    return Run(policy=named, metrics=metrics_of(replay.record, replay.world.gpus, left), cycles=replay.cycles)
+    return Run(
+        policy=named,
+        metrics=metrics_of(replay.record, replay.world.gpus, left),
+        cycles=replay.cycles,
+        evictions=replay.evictions,
+        series=replay.record.over_time.series() if setting.chart else None,
+        bars=_bars(replay.record),
+    )
+
+
+def _bars(record: Record) -> tuple[Bar, ...]:
+    if record.where is None:
+        return ()
+    ran = ((at, record.start[at], record.end[at]) for at in range(min(len(record), BARS_MAX)) if record.start[at] >= 0)
+    return tuple(
+        Bar(
+            number=record.number[at],
+            start_s=(start - BASE_MS) / 1_000,
+            end_s=(end - BASE_MS) / 1_000,
+            gpus=record.gpus[at],
+            nodes=record.where[at],
+        )
+        for at, start, end in ran
+    )
 
 
 class _Teller:

@@ -36,6 +36,9 @@ class World:
         self.gpus_held = 0
         self.gpus = sum(len(node.facts.devices) for node in self.nodes.values())
         """Of all nodes, whether they take work or not."""
+        self.stranded = 0
+        """Free GPUs of nodes of which others are held."""
+        self._held_on: dict[str, int] = {}
         self.array_counts: dict[str, dict[JobState, int]] = {}
         """Of each array with live elements: how many are in which state."""
         self.arrays_moved: dict[str, None] = {}
@@ -135,9 +138,18 @@ class World:
     def _put_allocation(self, allocation: Allocation) -> None:
         mine = self.members.setdefault(allocation.job, {})
         before = mine.get(allocation.id)
-        self.gpus_held -= len(before.devices) if before is not None and before.state in HOLDING else 0
-        self.gpus_held += len(allocation.devices) if allocation.state in HOLDING else 0
+        gone = len(before.devices) if before is not None and before.state in HOLDING else 0
+        come = len(allocation.devices) if allocation.state in HOLDING else 0
+        if come != gone:
+            self.gpus_held += come - gone
+            self.stranded -= self._stranded_on(allocation.node)
+            self._held_on[allocation.node] = self._held_on.get(allocation.node, 0) + come - gone
+            self.stranded += self._stranded_on(allocation.node)
         mine[allocation.id] = allocation
+
+    def _stranded_on(self, node_id: str) -> int:
+        node, held = self.nodes.get(node_id), self._held_on.get(node_id, 0)
+        return max(0, len(node.facts.devices) - held) if node is not None and held else 0
 
     def _put_node(self, node: Node) -> None:
         before = self.nodes.get(node.id)

@@ -97,3 +97,28 @@ def test_what_cannot_be_played_is_told_and_ends_with_2(tmp_path: Path, name: str
     result = run(tmp_path / name, *more)
     assert result.exit_code == 2, result.output
     assert want in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "html"])
+def test_a_replay_is_drawn_with_its_queue_use_and_jobs_on_nodes(log: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"week.{kind}"
+    result = run(log, "--policy", "default", "--policy", "fcfs:order=strict", "--plot", file)
+    assert result.exit_code == 0, result.output
+    drawn = file.read_bytes()
+    assert len(drawn) > 10_000
+    assert drawn[:8] == b"\x89PNG\r\n\x1a\n" if kind == "png" else drawn.count(b"<path") > 100
+
+
+def test_a_picture_of_another_kind_is_refused_before_anything_is_played(log: Path, tmp_path: Path) -> None:
+    result = run(log, "--plot", tmp_path / "week.gif")
+    assert (result.exit_code, ".png, .svg, .html" in result.output) == (2, True)
+
+
+def test_a_gavel_trace_needs_its_throughputs(tmp_path: Path) -> None:
+    trace, rates = tmp_path / "jobs.trace", tmp_path / "rates.json"
+    trace.write_text("LM\tpython3 main.py\t--steps\t1\t250\t0\t2\nLM\tpython3 main.py\t--steps\t1\t500\t10\t2\n")
+    rates.write_text("""{"a100": {"('LM', 2)": {"null": 5.0}}}""")
+    result = run(trace, "--fleet", "1x2")
+    assert (result.exit_code, "--throughputs" in result.output) == (2, True)
+    answer = json.loads(run(trace, "--fleet", "1x2", "--throughputs", rates, "--gpu", "a100", "--json").stdout)
+    assert (answer["jobs"], answer["runs"][0]["metrics"]["makespan_s"]) == (2, 150.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import Invalid
+from shoal.formats.gavel import is_gavel, read_gavel, read_rates
 from shoal.formats.openb import read_nodes, read_pods
 from shoal.formats.philly import read_jobs_table
 from shoal.formats.swf import SwfLine, format_swf, read_swf
@@ -128,3 +129,48 @@ def test_a_table_of_either_heading_is_read_from_its_first_arrival_on() -> None:
 def test_a_fault_of_a_job_table_is_told(text: str, want: str) -> None:
     with pytest.raises(Invalid, match=want):
         read_jobs_table(text.splitlines(), "jobs.csv", 8)
+
+
+RATES = b"""{"v100": {"('LM (batch size 5)', 1)": {"null": 2.5, "('A3C', 1)": [1, 1]}, "('LM (batch size 5)', 16)": {"null": 20}}}"""
+GAVEL = [
+    "LM (batch size 5)\tpython3 main.py --cuda\t--steps\t1\t250\t30.5\t1\n",
+    "A3C\tpython3 main.py\t--steps\t0\t100\t40\t4\n",
+    "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t1\t1000\t16\t1\t-1.000000\t10.5\n",
+]
+
+
+def test_a_gavel_trace_counts_steps_and_the_throughputs_make_them_seconds() -> None:
+    workload = read_gavel(GAVEL, "jobs.trace", 8, read_rates(RATES, "rates.json", "v100"))
+    assert [(job.submit_ms, job.run_ms, job.owner) for job in workload.jobs] == [
+        (0, 50_000, "LM (batch size 5)"),
+        (20_000, 100_000, "LM (batch size 5)"),
+    ]
+    assert workload.jobs[0].spec is ask_of(16, 8)
+    assert workload.notes == ("1 jobs are left out: the throughputs do not say how fast they run, for example A3C on 4 GPUs",)
+    assert all(is_gavel(line) for line in GAVEL)
+    assert not is_gavel("1 0 5 100 16 -1 -1 16 200 -1 1 3 -1 -1 1 -1 -1 -1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["LM\t1\t2\n"], "line 1: 3 fields"),
+        ([GAVEL[0], GAVEL[0].replace("30.5", "soon")], "line 2: wanted steps, GPUs and arrival as numbers"),
+        ([GAVEL[0].replace("\t1\n", "\t0\n")], "line 1: wanted steps, GPUs and arrival as numbers"),
+        ([GAVEL[0].replace("30.5", "nan")], "line 1: wanted"),
+    ],
+)
+def test_a_line_that_is_none_is_told_with_its_number(lines: list[str], told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        read_gavel(lines, "jobs.trace", 8, read_rates(RATES, "rates.json", "v100"))
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"v100": {"LM": {}}}', b'{"v100": {"(\'LM\', 1)": {"none": 1}}}', b'{"v100": 3}'])
+def test_throughputs_of_another_form_are_refused(raw: bytes) -> None:
+    with pytest.raises(Invalid, match="rates"):
+        read_rates(raw, "rates.json", "v100")
+
+
+def test_throughputs_without_the_model_say_which_they_have() -> None:
+    with pytest.raises(Invalid, match="no throughputs for 'h100'; it has v100"):
+        read_rates(RATES, "rates.json", "h100")

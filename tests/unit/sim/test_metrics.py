@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.formats.workload import NodeKind, TraceJob, ask_of, node_of
@@ -54,3 +55,20 @@ def test_a_replay_of_nothing_has_figures_too() -> None:
     replay.run()
     nothing = metrics_of(replay.record, 2, {})
     assert (nothing.jobs, nothing.utilisation, nothing.wait_s.mean, nothing.fairness) == (0, 0.0, 0.0, 1.0)
+
+
+def test_free_gpus_beside_held_ones_are_fragmented_and_work_done_twice_is_waste() -> None:
+    """One of two GPUs is held for 60 s. Then both, for 40 s of work that somebody of a higher priority throws away, and again for 100 s."""
+    both = ask_of(2, 2)
+    jobs = [
+        TraceJob(submit_ms=0, run_ms=60_000, spec=ask_of(1, 2)),
+        TraceJob(submit_ms=60_000, run_ms=100_000, spec=both),
+        TraceJob(submit_ms=100_000, run_ms=50_000, spec=msgspec.structs.replace(both, priority=5)),
+    ]
+    replay = Replay([node_of("n0", NodeKind(gpus=2))], (), jobs, Course())
+    replay.run()
+    metrics = metrics_of(replay.record, 2, {})
+    assert (metrics.jobs, replay.evictions, metrics.makespan_s) == (3, 1, 250.0)
+    assert metrics.fragmentation == 1.0  # the only free GPU was the one beside the held one
+    assert metrics.waste == pytest.approx(80 / 440, abs=1e-6)
+    assert metrics.allocation == pytest.approx(440 / 500, abs=1e-6)

@@ -72,7 +72,6 @@ UNDONE = (
     ("image", {"image": "x"}),
     ("elastic", {"elastic": True}),
     ("topology.mesh", {"topology": {"mesh": {"tp": 8}}}),
-    ("hold_on_failure", {"hold_on_failure": "1h"}),
     ("checkpoint", {"checkpoint": {"signal": "USR1"}}),
     ("gpus.mig", {"gpus": {"count": 1, "mig": "1g.10gb"}}),
     ("gpus.share", {"gpus": {"share": 500}}),

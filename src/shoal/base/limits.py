@@ -49,6 +49,8 @@ PRIORITY_MAX: Final = 1_000_000
 """Priorities lie in -PRIORITY_MAX..PRIORITY_MAX, so that sums never overflow 64 bits."""
 TIME_LIMIT_MS_MAX: Final = 366 * 86_400_000
 RETRIES_MAX: Final = 1_000
+HOLD_MS_MAX: Final = 24 * 3_600_000
+"""A gang keeps its nodes idle so long after a failure at most: a day is longer than any repair that is waited for."""
 GRACE_MS_MAX: Final = 86_400_000
 """A grace holds devices that nobody can use; no checkpoint takes a day."""
 ALTERNATIVES_PER_JOB_MAX: Final = 64
@@ -128,6 +130,9 @@ REPORTS_PER_UPLOAD_MAX: Final = 2_000
 LOG_BYTES_PER_UPLOAD_MAX: Final = 1 << 20
 LOG_BYTES_PER_TASK_MAX: Final = 1 << 30
 """Past this a task's log is cut with a line that says so; the file on the node's disk is bounded too."""
+
+START_FAILURES_MAX: Final = 16
+"""Starts of one job given up in a row before it is held for a person to look: with waits that double to five minutes, about 45 minutes."""
 
 # --- agents --------------------------------------------------------------------------------------------------------------
 CAS_RETRIES_MAX: Final = 16

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from shoal.base import limits
+from shoal.lifecycle.claims import claims_on_failure
 from shoal.lifecycle.states import OfJob
 from shoal.lifecycle.turn import Turn
 from shoal.model.attempt import Allocation
-from shoal.model.event import JobEnded, JobRequeued, TaskExited
+from shoal.model.event import JobEnded, JobHeld, JobRequeued, TaskExited
 from shoal.model.job import CancelMode, Job, JobEnd, JobState
 from shoal.model.reason import Reason, ReasonCode
 
@@ -47,6 +49,8 @@ _VERDICTS = {
     JobState.CANCELLED: OfJob.CANCELLED,
     JobState.PREEMPTED: OfJob.PREEMPTED,
 }
+_FAILURES = frozenset({ReasonCode.RETRY, ReasonCode.NODE_LOST, ReasonCode.SUPERVISOR_LOST, ReasonCode.DEVICE_LOST})
+"""Why an attempt is over that a gang with `hold_on_failure` keeps its room after."""
 _NOT_BY_ITSELF = frozenset({ReasonCode.PREPARE_FAILED, ReasonCode.START_LATE})
 
 
@@ -164,9 +168,20 @@ def queue_again(turn: Turn) -> None:
     own_doing = reason.code in (ReasonCode.RETRY, ReasonCode.REQUEUE)
     turn.set_job(queued_ms=turn.now_ms if own_doing else job.queued_ms)  # who lost a node or was preempted keeps its place
     reason = replace(reason, until_ms=turn.now_ms + wait_ms if wait_ms else None)
+    if reason.code in _FAILURES:
+        turn.keep(claims_on_failure(job, turn.members.values(), turn.now_ms))
     turn.must_move_job(OfJob.AGAIN, not_before_ms=turn.now_ms + wait_ms, reason=reason)
     clear_attempt(turn)
     turn.say(JobRequeued(attempt=job.attempt, reason=reason))
+    if turn.job.start_failures >= limits.START_FAILURES_MAX and reason.code in _NOT_BY_ITSELF:
+        _hold_back(turn, reason)
+
+
+def _hold_back(turn: Turn, last: Reason) -> None:
+    """Its start was given up too often: somebody must look before it is tried again."""
+    message = f"its start was given up {turn.job.start_failures} times in a row; release it to try again; the last time: {last.message}"
+    turn.must_move_job(OfJob.HOLD, not_before_ms=0, reason=Reason(code=ReasonCode.START_FAILED, message=message, since_ms=turn.now_ms))
+    turn.say(JobHeld(reason=message))
 
 
 def _wait_for_nodes(job: Job, reason: Reason, now_ms: int) -> int:

@@ -229,7 +229,7 @@ def _unhold(turn: Turn, event: JobUnheld) -> None:
         return
     after = JOB.asked(OfJob.UNHOLD, turn.job.state, turn.job.address)
     if after is not turn.job.state:
-        turn.set_job(state=after, reason=None, queued_ms=turn.now_ms)  # no age is earned while held
+        turn.set_job(state=after, reason=None, queued_ms=turn.now_ms, start_failures=0)  # no age is earned while held
         turn.say(event)
 
 

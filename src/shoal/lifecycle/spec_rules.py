@@ -173,6 +173,7 @@ def _times(spec: JobSpec) -> tuple[Fault, ...]:
         *_duration("retry.backoff", spec.retry.backoff, 0, _YEAR_MS, "/retry/backoff"),
         *_duration("stop.grace", spec.stop.grace, 0, limits.GRACE_MS_MAX, "/stop/grace"),
         *_duration("on_disconnect.stop_after", spec.on_disconnect.stop_after, 1, _YEAR_MS, "/on_disconnect/stop_after"),
+        *_duration("hold_on_failure", spec.hold_on_failure, 1, limits.HOLD_MS_MAX, "/hold_on_failure"),
         *_duration("tolerance", spec.tolerance, 0, _YEAR_MS, "/tolerance"),
         *_duration("checkpoint.every", checkpoint.every if checkpoint else None, 1, _YEAR_MS, "/checkpoint/every"),
         *_duration("checkpoint.takes", checkpoint.takes if checkpoint else None, 0, _YEAR_MS, "/checkpoint/takes"),
@@ -234,7 +235,6 @@ def _not_yet(spec: JobSpec) -> tuple[Fault, ...]:
         (spec.image is not None, "image", "/image", "leave it out and run what is installed on the nodes"),
         (spec.elastic, "elastic", "/elastic", "nodes: 2..4 without it lets Shoal choose the size at start"),
         (bool(spec.topology and spec.topology.mesh), "topology.mesh", "/topology/mesh", "topology.level keeps the nodes together"),
-        (spec.hold_on_failure is not None, "hold_on_failure", "/hold_on_failure", "leave it out; logs stay after a failure"),
     )
     faults = [Fault(f"{what} is not available in this version; {advice}", pointer) for is_set, what, pointer, advice in wishes if is_set]
     topology = spec.topology

@@ -151,6 +151,7 @@ JOB: Table[J] = Table(
         "Losing a member, a start given up and preemption lead to another try and never count against `retry.limit`.",
         "NODE_LOST and PREEMPTED are ends only for interactive jobs, whose user is gone with the first try.",
         "The parent of an array has no transitions of its own: its state is that of its elements (`lifecycle.array.array_state`).",
+        "A start given up for the START_FAILURES_MAX-th time in a row is QUEUED for a moment and then HELD, for a person to look.",
         "DEADLINE is reserved for jobs with a latest useful end; nothing leads to it yet.",
     ),
 )

@@ -7,6 +7,7 @@ empty, whatever a handler tried: acting twice equals acting once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from shoal.model.change import ChangeSet
 from shoal.model.command import Command, CommandRow, Stop
 from shoal.model.event import Event, EventRow
 from shoal.model.job import CancelMode, Job, JobState, Usage
+from shoal.model.queue import Claim
 from shoal.model.snapshot import Picture
 
 STRENGTH = {"": 0, CancelMode.NONE: 0, CancelMode.GRACEFUL: 1, CancelMode.FORCE: 2}
@@ -27,12 +29,13 @@ STRENGTH = {"": 0, CancelMode.NONE: 0, CancelMode.GRACEFUL: 1, CancelMode.FORCE:
 class Turn:
     """See module. `members` is by allocation id, in node-rank order."""
 
-    __slots__ = ("_before", "_commands", "_events", "_mark", "_touched", "attempt", "by", "job", "members", "now_ms")
+    __slots__ = ("_before", "_claims", "_commands", "_events", "_mark", "_touched", "attempt", "by", "job", "members", "now_ms")
 
     def __init__(self, picture: Picture, now_ms: int, by: str) -> None:
         self._before = picture
         self._events: list[EventRow] = []
         self._commands: list[CommandRow] = []
+        self._claims: list[Claim] = []
         self.job: Job = picture.job
         self.attempt: Attempt | None = picture.attempt
         self.members = {a.id: a for a in sorted(picture.allocations, key=lambda a: a.node_rank)}
@@ -105,6 +108,10 @@ class Turn:
     def command(self, member: Allocation, body: Command) -> None:
         self._commands.append(CommandRow(node=member.node, backend=member.backend, body=body))
 
+    def keep(self, claims: Iterable[Claim]) -> None:
+        """Room stays with the job while it waits for its next attempt."""
+        self._claims.extend(claims)
+
     def stop_members(self, mode: CancelMode, why: str, grace_ms: int | None = None) -> None:
         """Sends the stop to each member that holds anything, still has something to stop, and was not sent as strong a one."""
         for member in tuple(self.members.values()):
@@ -146,7 +153,7 @@ class Turn:
         put.extend(m for m in self.members.values() if m is not before[m.id] and m != before[m.id])
         if not put:
             return ChangeSet()
-        return ChangeSet(put=tuple(put), events=tuple(self._events), commands=tuple(self._commands))
+        return ChangeSet(put=(*put, *self._claims), events=tuple(self._events), commands=tuple(self._commands))
 
 
 def exited_zero(member: Allocation) -> bool:

@@ -204,7 +204,7 @@ class JobSpec(Resources, frozen=True, kw_only=True):
     on_disconnect: OnDisconnect = OnDisconnect()
     """What a node does that loses the control plane."""
     hold_on_failure: Duration | None = None
-    """Keep the nodes so long after a failure, for a look inside."""
+    """Keep the gang's nodes for its next attempt so long after a failure, the slot of a broken node included."""
     tolerance: Duration | None = None
     """How long it would rather wait than preempt others."""
     labels: dict[str, str] = {}

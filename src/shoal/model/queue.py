@@ -48,7 +48,11 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Stored room kept for a job that preempted for it, until it starts there or the claim expires."""
+    """
+    Stored room kept for a job until it starts there or the claim expires: for one that preempted for it, or that holds on after a failure.
+
+    `term` is that of the plane that decided it; 0 where the lifecycle did.
+    """
 
     id: str
     job: str

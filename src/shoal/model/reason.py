@@ -34,11 +34,13 @@ class ReasonCode(StrEnum):
     EXPECTED = "expected"
     BOUND = "cycle.bound"
     FREEING = "freeing"
+    HOLD_ON_FAILURE = "hold-on-failure"
     UNKNOWN_QUEUE = "queue.unknown"
     # starting, stopping, ending
     PREPARING = "preparing"
     PREPARE_FAILED = "prepare.failed"
     START_LATE = "start.late"
+    START_FAILED = "start.failed"
     CANCEL = "cancel"
     REQUEUE = "requeue"
     RETRY = "retry"

@@ -164,12 +164,27 @@ def _freeing_reason(board: Board, job: Job) -> Reason:
 
 def _claimed_reason(board: Board, job: Job) -> Reason:
     nodes = tuple(dict.fromkeys(board.claims[claim].node for claim in board.claims_by[job.id]))
+    if any(board.claims[claim].term == 0 for claim in board.claims_by[job.id]):
+        return _held_on_failure(board, job, nodes)
     held = (board.allocations[held] for node in nodes for held in board.held_on.get(node, ()))
     stopping = dict.fromkeys(a.job for a in held if board.jobs.get(a.job) is None or board.jobs[a.job].state is JobState.PREEMPTING)
     names = addresses(board, stopping)
     whose = f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}" if names else "what is there"
     message = f"room is kept for it on {listed(nodes)}; it starts when {whose} has been stopped"
     return Reason(code=ReasonCode.FREEING, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
+
+
+def _held_on_failure(board: Board, job: Job, nodes: tuple[str, ...]) -> Reason:
+    until_ms = max(board.claims[claim].expires_ms for claim in board.claims_by[job.id])
+    missing = tuple(node for node in nodes if not _takes_work(board, node))
+    what = f"it starts when {listed(missing)} takes work again" if missing else "it starts there once what is left is free"
+    message = f"its room on {listed(nodes)} is kept for it after a failure; {what}"
+    return Reason(code=ReasonCode.HOLD_ON_FAILURE, message=message, until_ms=until_ms, blockers=missing[: limits.HOLDERS_SHOWN_MAX])
+
+
+def _takes_work(board: Board, node_id: str) -> bool:
+    row = board.columns.row.get(node_id)
+    return row is not None and bool(board.columns.open[row]) and not any(d.broken for d in board.columns.nodes[row].facts.devices)
 
 
 def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:

@@ -29,6 +29,7 @@ from shoal.base.errors import InvariantViolated
 from shoal.base.rng import Rng
 from shoal.formats.workload import TraceJob
 from shoal.lifecycle.array import advance_array, array_state, bear, counted, new_array, worst_end
+from shoal.lifecycle.claims import claims_for, stale_claims
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.lifecycle.job import Origin, advance_all, job_of, new_job, next_due_ms, time_events
 from shoal.lifecycle.picture import merged, moved
@@ -38,7 +39,7 @@ from shoal.model.command import CommandRow
 from shoal.model.event import Event
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place, Plan
+from shoal.model.plan import Evict, Place, Plan, Reserve
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Picture
 from shoal.model.wire import LeaseTerms
@@ -198,6 +199,8 @@ class Replay:
         """One cycle, carried out. With nobody pending there is nothing to judge."""
         self._dirty, self._wake_ms = False, None
         board = self.world.board
+        if self.world.claims:
+            self._drop_stale_claims()
         if not len(board.pending) and not self.course.check:
             return
         self.cycles += 1
@@ -207,6 +210,7 @@ class Replay:
             self._write(bear(self.world.jobs[array_id], positions))
         if self.course.check:
             self._check_plan(plan)
+        self._claim(plan)
         acted = False
         for decision in plan.decisions:
             if isinstance(decision, Place):
@@ -218,9 +222,28 @@ class Replay:
         if acted and board.gates:
             self._dirty = True  # somebody may have waited for a start
 
+    def _claim(self, plan: Plan) -> None:
+        """Room is kept for those who stop others, before the first of these is told; the clock comes back when a claim is over."""
+        gainers = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
+        if gainers:
+            expires_ms = self.now_ms + self.course.policy.claim_ms
+            kept = [decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers]
+            self._write(ChangeSet(put=tuple(claim for reserve in kept for claim in claims_for(reserve, expires_ms, 1))))
+        if self.world.claims:
+            first_ms = min(claim.expires_ms for claim in self.world.claims.values())
+            self._wake_ms = first_ms if self._wake_ms is None else min(self._wake_ms, first_ms)
+
+    def _drop_stale_claims(self) -> None:
+        stale = stale_claims(self.world.claims.values(), self.world.jobs, self.now_ms)
+        if stale:
+            self._write(ChangeSet(delete=stale))
+
     def _place(self, place: Place) -> None:
         job = self.world.jobs[place.job]
         changes = enact_place(place, job, self.world.nodes, self.now_ms, self.course.terms)
+        if self.world.claims:
+            mine = tuple(claim for claim in self.world.claims.values() if claim.job == place.job)
+            changes = replace(changes, delete=(*changes.delete, *mine))
         self._carry_out(Picture(job=job), changes, dirty=self.course.check)
 
     def _evict(self, evict: Evict) -> None:

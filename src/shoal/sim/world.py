@@ -14,7 +14,7 @@ from shoal.model.change import Change, ChangeSet, Record
 from shoal.model.event import EventRow
 from shoal.model.job import ENDED, Job, JobState
 from shoal.model.node import Node
-from shoal.model.queue import Queue
+from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.scheduling.board import Board
 
@@ -32,6 +32,7 @@ class World:
         """The allocations of the current attempt of each live job."""
         self.nodes = {node.id: node for node in nodes}
         self.queues = {queue.id: queue for queue in queues}
+        self.claims: dict[str, Claim] = {}
         self.version = 1
         self.gpus_held = 0
         self.gpus = sum(len(node.facts.devices) for node in self.nodes.values())
@@ -58,6 +59,8 @@ class World:
                 self.gpus -= len(self.nodes.pop(record.id).facts.devices)
             elif isinstance(record, Queue):
                 del self.queues[record.id]
+            elif isinstance(record, Claim):
+                del self.claims[record.id]
         self.board.apply(Change(version=self.version, put=changes.put, delete=changes.delete))
         for record in changes.put:
             if isinstance(record, Job) and record.state in ENDED:
@@ -90,6 +93,7 @@ class World:
             allocations=tuple(sorted(held, key=lambda allocation: allocation.id)),
             nodes=tuple(node for _, node in sorted(self.nodes.items())),
             queues=tuple(queue for _, queue in sorted(self.queues.items())),
+            claims=tuple(claim for _, claim in sorted(self.claims.items())),
             ended={job_id: self.ended[job_id].state for job_id in wanted if job_id in self.ended},
         )
 
@@ -114,6 +118,8 @@ class World:
             self._put_node(record)
         elif isinstance(record, Queue):
             self.queues[record.id] = record
+        elif isinstance(record, Claim):
+            self.claims[record.id] = record
 
     def _put_job(self, job: Job) -> None:
         before = self.jobs.get(job.id) or self.ended.get(job.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from shoal.base import limits
 from shoal.lifecycle.ending import _wait_for_nodes
 from shoal.model.attempt import AllocationState
 from shoal.model.command import Commit, Prepare, Stop
@@ -16,10 +17,12 @@ from shoal.model.event import (
     JobEnded,
     JobEvicted,
     JobRequeued,
+    JobUnheld,
     PrepareLate,
     TimeLimitReached,
 )
 from shoal.model.job import CancelMode, JobState, Retry
+from shoal.model.queue import Claim
 from shoal.model.reason import ReasonCode
 from shoal.model.values import Duration
 from shoal.testing.gangs import Gang, a_reason
@@ -114,6 +117,33 @@ def test_starts_given_up_in_a_row_wait_longer_each_time_and_forget_it_once_the_j
     assert waits[-1] == 300_000
     gang.run()
     assert gang.job.start_failures == 0
+
+
+def test_a_start_given_up_too_often_holds_the_job_until_somebody_releases_it() -> None:
+    gang = Gang.placed()
+    for _ in range(limits.START_FAILURES_MAX - 1):
+        gang.tell(gang.prepare_failed(0))
+        gang.place()
+    gang.tell(gang.prepare_failed(0))
+    assert (gang.job.state, gang.job.start_failures) == (JobState.HELD, limits.START_FAILURES_MAX)
+    assert gang.job.reason is not None
+    assert gang.job.reason.code is ReasonCode.START_FAILED
+    assert "the disk is full" in gang.job.reason.message
+    gang.tell(JobUnheld())
+    assert (gang.job.state, gang.job.start_failures) == (JobState.QUEUED, 0)
+
+
+def test_a_gang_that_holds_on_keeps_its_room_after_a_failure_and_not_after_a_preemption() -> None:
+    gang = Gang.running(nodes=2, hold_on_failure=Duration.parse("10m"))
+    gang.tell(gang.released(1, reason=a_reason(ReasonCode.DEVICE_LOST, "GPU 3 is gone")))
+    changes = gang.tell(gang.released(0))
+    claims = [record for record in changes.put if isinstance(record, Claim)]
+    assert gang.job.state is JobState.QUEUED
+    assert [(claim.node, claim.expires_ms - gang.now_ms) for claim in claims] == [("n0", 600_000), ("n1", 600_000)]
+    other = Gang.running(nodes=2, hold_on_failure=Duration.parse("10m"))
+    other.tell(JobEvicted(attempt=1, reason=a_reason(ReasonCode.PREEMPTED, "for another")))
+    kept = [record for rank in (0, 1) for record in other.tell(other.released(rank)).put if isinstance(record, Claim)]
+    assert (other.job.state, kept) == (JobState.QUEUED, [])
 
 
 def test_a_prepare_that_would_fail_anywhere_fails_the_job() -> None:

@@ -155,7 +155,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/image", {"image": "pytorch:2"}, "not available in this version"),
     ("/elastic", {"elastic": True}, "not available in this version"),
     ("/topology/mesh", {"topology": Topology(mesh={"tp": 8})}, "not available in this version"),
-    ("/hold_on_failure", {"hold_on_failure": Duration(1)}, "not available in this version"),
+    ("/hold_on_failure", {"hold_on_failure": Duration(2 * 86_400_000)}, "at most"),
     ("/topology/level", {"topology": Topology(required=True)}, "needs a level"),
 ]
 

@@ -152,12 +152,15 @@ class Columns:
                 free &= ~self.mask_of(row, holding.devices)
         return free & ~self.mask_of(row, tuple(self._dirty.get(node_id, ())))
 
-    def with_freed(self, masks: Masks, cpu_milli: Ints, memory_bytes: Ints) -> Columns:
-        """The same fleet with so much more free on each row, to be tried out; what is taken there is not taken here."""
+    def with_freed(self, rows: Ints, masks: Masks, cpu_milli: Ints, memory_bytes: Ints) -> Columns:
+        """The same fleet with so much more free on these rows, to be tried out; what is taken there is not taken here."""
         later = copy.copy(self)
-        later.free_mask = self.free_mask | (masks & self.healthy)
-        later.free_gpus = np.bitwise_count(later.free_mask).astype(np.int64)
-        later.cpu_free, later.memory_free = self.cpu_free + cpu_milli, self.memory_free + memory_bytes
+        later.free_mask, later.free_gpus = self.free_mask.copy(), self.free_gpus.copy()
+        later.cpu_free, later.memory_free = self.cpu_free.copy(), self.memory_free.copy()
+        later.free_mask[rows] |= masks & self.healthy[rows]
+        later.free_gpus[rows] = np.bitwise_count(later.free_mask[rows])
+        later.cpu_free[rows] += cpu_milli
+        later.memory_free[rows] += memory_bytes
         later.touched, later.last_gift = [], 0
         return later
 

@@ -33,11 +33,14 @@ EndKey = tuple[int, str]
 """(end, job id)."""
 NEVER: Final = 1 << 62
 ENDING: Final = 0
+_ENDS_AT_ONCE: Final = 512
+"""Ends looked at in one sweep of the table, doubled with each: a blocked gang's room is mostly among the next few hundred."""
 
 
 class Freed(NamedTuple):
-    """Per row, what will have come back by some time: devices, CPU, memory."""
+    """What will have come back by some time, by row: devices, CPU, memory."""
 
+    rows: Times
     masks: NDArray[np.uint64]
     cpu_milli: Times
     memory_bytes: Times
@@ -54,12 +57,18 @@ class Horizon:
         """By job that holds room; NEVER where it is not known."""
         self._by_queue: dict[str, SortedKeys[EndKey]] = {}
         self._queue_of: dict[str, str] = {}
+        self._charge_of: dict[str, Charge] = {}
+        """What each job that holds room is charged: asked far more often than it moves."""
         self.running: dict[str, dict[str, None]] = {}
         """Jobs that hold room, by queue."""
         self._stale: dict[str, None] = {}
         self._epoch = -1
         self._times: Times = np.zeros((0, 0), np.int64)
-        self._freed = Freed(np.zeros((0, 0), np.uint64), self._times, self._times)
+        self._order: Times = np.zeros(0, np.int64)
+        """Places in the table (row x ENDS_PER_NODE_MAX + which end) in the order in which those ends come."""
+        self._order_times: Times = np.zeros(0, np.int64)
+        self._freed = Freed(self._order, np.zeros((0, 0), np.uint64), self._times, self._times)
+        """Per row and end, what has come back with it: the table of which `freed_by` reads a part."""
 
     # --- moving forward ----------------------------------------------------------------------------------------------------
     def note_job(self, job_id: str) -> None:
@@ -69,8 +78,11 @@ class Horizon:
         if not held:
             if before is not None:
                 self._forget(job_id, before)
+                del self._charge_of[job_id]
             return
         mine = [self._board.allocations[allocation_id] for allocation_id in held]
+        charges = [charge_of(len(a.devices), a.gpu_model, a.cpu_milli, a.memory_bytes) for a in mine]
+        self._charge_of[job_id] = charges[0] if len(charges) == 1 else add_charges(*charges)
         end, queue = _end_of(self._board.jobs.get(job_id), mine), mine[0].queue
         if end == before and queue == self._queue_of[job_id]:
             return
@@ -115,15 +127,17 @@ class Horizon:
         found = []
         for queue in queues:
             ends = self._by_queue.get(queue)
-            ended = ends.below((time_ms + 1,)) if ends is not None else ()
-            if ended:
-                found.append((queue, add_charges(*(self.charge_of(job_id) for _, job_id in ended))))
+            total: dict[str, int] = {}
+            for _, job_id in ends.below((time_ms + 1,)) if ends is not None else ():
+                for resource, amount in self._charge_of[job_id]:
+                    total[resource] = total.get(resource, 0) + amount
+            if total:
+                found.append((queue, tuple(sorted(total.items()))))
         return tuple(found)
 
     def charge_of(self, job_id: str) -> Charge:
         """What a job that holds room is charged."""
-        mine = (self._board.allocations[allocation_id] for allocation_id in self._board.held_by[job_id])
-        return add_charges(*(charge_of(len(a.devices), a.gpu_model, a.cpu_milli, a.memory_bytes) for a in mine))
+        return self._charge_of[job_id]
 
     def queue_of(self, job_id: str) -> str:
         """The queue that a job which holds room is charged to."""
@@ -141,31 +155,55 @@ class Horizon:
         return sorted((end, a.id, a) for a in held if (end := self.end_of[a.job]) < NEVER)
 
     def freed_by(self, time_ms: int) -> Freed:
-        """What will have come back by then, per row."""
+        """What will have come back by then, on the rows where anything will. Cost: the ends up to then."""
         self._bring_up()
-        at = np.count_nonzero(self._times <= time_ms, axis=1) - 1
-        rows = np.flatnonzero(at >= 0)
-        count = len(self._board.columns)
-        freed = Freed(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))
-        for column, known in zip(freed, self._freed, strict=True):
-            column[rows] = known[rows, at[rows]]
-        return freed
+        flat = self._order[: np.searchsorted(self._order_times, time_ms, side="right")]
+        rows, last = np.unique((flat // limits.ENDS_PER_NODE_MAX)[::-1], return_index=True)
+        flat = flat[::-1][last]
+        known = self._freed
+        return Freed(rows, known.masks.ravel()[flat], known.cpu_milli.ravel()[flat], known.memory_bytes.ravel()[flat])
 
-    def first_times(self, need: Need, now_ms: int) -> Times:
-        """Per row, the first time at which a member fits that fits now or once others have ended; NEVER where it does not."""
+    def earliest(self, need: Need, low: int, codes: NDArray[np.int32] | None, sooner: dict[int, int], now_ms: int) -> int:
+        """
+        The first time at which `low` nodes of one domain have room for a member each, going by ends alone; NEVER where none is known.
+
+        `codes` has each row's domain (-1: none; None: all rows are one). `sooner` has times by which rows may be taken to have room
+        whatever the table says. Ends are looked at in the order in which they come, so the cost is the ends before the answer.
+        """
         self._bring_up()
-        board, member = self._board, need.member
-        columns = board.columns
-        there = columns.open & columns.in_pool(member.pool)
-        fits = (columns.cpu_free[:, None] + self._freed.cpu_milli >= member.cpu_milli) & there[:, None]
-        fits &= columns.memory_free[:, None] + self._freed.memory_bytes >= member.memory_bytes
+        columns = self._board.columns
+        there = columns.open & columns.in_pool(need.member.pool) if need.member.pool else columns.open.copy()
+        there[[columns.row[node] for node in need.avoid if node in columns.row]] = False
+        if codes is not None:
+            there &= codes >= 0
+        seen = self._board.rooms.fitting(need).copy()
+        first = _Firsts(low, codes)
+        first.add(np.flatnonzero(seen & there), now_ms)
+        early = [row for row in sooner if there[row] and not seen[row]]
+        first.add(np.array(early, np.int64), np.array([max(now_ms, sooner[row]) for row in early], np.int64))
+        found, at, size = first.time_ms(), 0, _ENDS_AT_ONCE
+        while at < len(self._order) and self._order_times[at] < found:
+            flat, times = self._order[at : at + size], self._order_times[at : at + size]
+            rows = flat // limits.ENDS_PER_NODE_MAX
+            open_ones = np.flatnonzero(there[rows] & ~seen[rows])
+            fits = open_ones[self._fits_after(need, rows[open_ones], flat[open_ones])]
+            new, where = np.unique(rows[fits], return_index=True)
+            if len(new):
+                seen[new] = True
+                first.add(new, np.maximum(times[fits[where]], now_ms))
+                found = first.time_ms()
+            at, size = at + size, size * 2
+        return found
+
+    def _fits_after(self, need: Need, rows: Times, flat: Times) -> NDArray[np.bool_]:
+        """Per row of `rows`: would a member fit with what the table's entry `flat` gives back?"""
+        columns, member = self._board.columns, need.member
+        fits: NDArray[np.bool_] = columns.cpu_free[rows] + self._freed.cpu_milli.ravel()[flat] >= member.cpu_milli
+        fits &= columns.memory_free[rows] + self._freed.memory_bytes.ravel()[flat] >= member.memory_bytes
         if need.model is not None:
-            free = (self._freed.masks & columns.healthy[:, None]) | columns.free_mask[:, None]
-            fits &= np.bitwise_count(free & board.rooms.accepted(need)[:, None]) >= member.gpus
-        times: Times = np.where(fits.any(axis=1), self._times[np.arange(len(columns)), fits.argmax(axis=1)], NEVER)
-        times[board.rooms.fitting(need)] = now_ms
-        times[[columns.row[node] for node in need.avoid if node in columns.row]] = NEVER
-        return np.where(times < NEVER, np.maximum(times, now_ms), NEVER)
+            free = (self._freed.masks.ravel()[flat] & columns.healthy[rows]) | columns.free_mask[rows]
+            fits &= np.bitwise_count(free & self._board.rooms.accepted(need)[rows]) >= member.gpus
+        return fits
 
     # --- the table -----------------------------------------------------------------------------------------------------------
     def _bring_up(self) -> None:
@@ -174,32 +212,71 @@ class Horizon:
             self._epoch = columns.epoch
             shape = (len(columns), limits.ENDS_PER_NODE_MAX)
             self._times = np.full(shape, NEVER, np.int64)
-            self._freed = Freed(np.zeros(shape, np.uint64), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+            masks, cpu, memory = np.zeros(shape, np.uint64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+            self._freed = Freed(np.arange(len(columns)), masks, cpu, memory)
+            self._order, self._order_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
             self._stale = dict.fromkeys(self._board.held_on)
-        for node_id in self._stale:
-            row = columns.row.get(node_id)
-            if row is not None:
-                self._work_out(row)
+        rows = [row for node_id in self._stale if (row := columns.row.get(node_id)) is not None]
         self._stale.clear()
+        for row in rows:
+            self._work_out(row)
+        if rows:
+            self._sort_in(np.unique(np.array(rows, np.int64)))
+
+    def _sort_in(self, rows: Times) -> None:
+        """The order of all ends, with those of these rows as they are now."""
+        moved = np.zeros(len(self._times), np.bool_)
+        moved[rows] = True
+        stay = ~moved[self._order // limits.ENDS_PER_NODE_MAX]
+        order, times = self._order[stay], self._order_times[stay]
+        flat = (rows[:, None] * limits.ENDS_PER_NODE_MAX + np.arange(limits.ENDS_PER_NODE_MAX)).ravel()
+        new = self._times.ravel()[flat]
+        flat, new = flat[new < NEVER], new[new < NEVER]
+        by_time = np.argsort(new, kind="stable")
+        flat, new = flat[by_time], new[by_time]
+        places = np.searchsorted(times, new, side="right")
+        self._order, self._order_times = np.insert(order, places, flat), np.insert(times, places, new)
 
     def _work_out(self, row: int) -> None:
         columns = self._board.columns
         ending = self.ending_on(row)
         self._times[row] = NEVER
-        for column in self._freed:
-            column[row] = 0
-        mask = cpu = memory = 0
-        claimed = self._board.claimed_on(row)
-        kept = {len(ending) * (at + 1) // limits.ENDS_PER_NODE_MAX - 1 for at in range(limits.ENDS_PER_NODE_MAX)}
-        at = 0
+        mask = cpu = memory = at = 0
+        claimed = self._board.claimed_on(row) if self._board.claims else 0
+        most = limits.ENDS_PER_NODE_MAX
+        kept = {len(ending) * (k + 1) // most - 1 for k in range(most)} if len(ending) > most else None
         for place, (end, _, allocation) in enumerate(ending):
             mask |= columns.mask_of(row, allocation.devices) & ~claimed
             cpu += allocation.cpu_milli
             memory += allocation.memory_bytes
-            if len(ending) <= limits.ENDS_PER_NODE_MAX or place in kept:
+            if kept is None or place in kept:
                 self._times[row, at] = end
                 self._freed.masks[row, at], self._freed.cpu_milli[row, at], self._freed.memory_bytes[row, at] = mask, cpu, memory
                 at += 1
+
+
+class _Firsts:
+    """Rows with the times at which they have room, and when enough of one domain have."""
+
+    def __init__(self, low: int, codes: NDArray[np.int32] | None) -> None:
+        self._low, self._codes = low, codes
+        self._rows: list[Times] = []
+        self._times: list[Times] = []
+
+    def add(self, rows: Times, times: Times | int) -> None:
+        """Each row once; a row that comes twice counts by its earlier time if nobody adds it later again."""
+        self._rows.append(rows)
+        self._times.append(np.broadcast_to(np.asarray(times, np.int64), rows.shape))
+
+    def time_ms(self) -> int:
+        rows, times = np.concatenate(self._rows), np.concatenate(self._times)
+        if self._low == 1:
+            return int(times.min(initial=NEVER))
+        codes = np.zeros(len(rows), np.int32) if self._codes is None else self._codes[rows]
+        order = np.lexsort((times, codes))
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        sizes = np.diff(starts, append=len(rows))
+        return int(times[order[starts[sizes >= self._low] + self._low - 1]].min(initial=NEVER))
 
 
 def _end_of(job: Job | None, held: list[Allocation]) -> int:

@@ -139,6 +139,17 @@ class QuotaTree:
         """The exact inverse of `add`."""
         self.add(name, tuple((resource, -amount) for resource, amount in charge))
 
+    def count(self, name: str, charge: Charge, sign: int = 1) -> None:
+        """
+        As `add` (`remove` with -1), for limited resources alone: what `short_of` and `available` go by, not shares. For trials.
+
+        Its own inverse with the other sign.
+        """
+        vertex = self.vertices[name]
+        for resource, amount in charge:
+            if resource in vertex.named:
+                self._bubble(vertex, resource, sign * amount)
+
     @staticmethod
     def _bubble(vertex: Vertex, resource: str, amount: int) -> None:
         """

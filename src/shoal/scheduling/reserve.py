@@ -175,9 +175,9 @@ class Reservations:
             if all(amount <= reserved.slack.get(resource, amount) for resource, amount in charge):
                 continue  # Whatever part of it reaches the queue's ancestors, it is no more than this.
             with self._quota_at(reserved.start_ms, reserved.released, (reserved,), reserved.end_ms):
-                quota.add(queue, charge)
+                quota.count(queue, charge)
                 short = quota.short_of(reserved.queue, reserved.placement.charge)
-                quota.remove(queue, charge)
+                quota.count(queue, charge, -1)
             if short is not None:
                 return False
         for reserved in meeting:
@@ -243,19 +243,14 @@ class Reservations:
             released = self._board.horizon.released_by(time_ms, self._board.quota.tree_of(candidate.queue))
             with self._quota_at(time_ms, released, (), end_ms):
                 found = place_options(Ledger(later), candidate.queue, state.shape, options, self._policy)
+                slack = self._board.quota.slack(candidate.queue, found.charge) if isinstance(found, Placement) else {}
             if isinstance(found, Placement):
                 found = _moved_to_freed(found, later.columns, self._board.columns)
-                return self._made_of(candidate, (time_ms, end_ms), found, released)
+                parts = parts_of(found)
+                kept = tuple(self._kept(part, time_ms, end_ms) for part in parts)
+                return Reserved(candidate.job_id, candidate.queue, time_ms, end_ms, found, parts, kept, released, slack)
             time_ms = self._next_time(time_ms, 1 << max(0, tried - _GALLOP_AFTER))
         return None
-
-    def _made_of(self, candidate: Candidate, window: tuple[int, int], found: Placement, released: Released) -> Reserved:
-        time_ms, end_ms = window
-        parts = parts_of(found)
-        kept = tuple(self._kept(part, time_ms, end_ms) for part in parts)
-        with self._quota_at(time_ms, released, (), end_ms):
-            slack = self._board.quota.slack(candidate.queue, found.charge)
-        return Reserved(candidate.job_id, candidate.queue, time_ms, end_ms, found, parts, kept, released, slack)
 
     def _kept(self, part: Part, time_ms: int, end_ms: int) -> Part:
         """Of CPU and memory, only what those who end by then and earlier reservations do not leave has to be kept now."""
@@ -283,31 +278,34 @@ class Reservations:
     # --- the board at another time -----------------------------------------------------------------------------------------------
     def _later(self, time_ms: int, end_ms: int) -> Ground:
         """Columns with what ends by `time_ms` given back, and with what is reserved up to `end_ms` taken."""
-        columns = self._board.columns.with_freed(*self._board.horizon.freed_by(time_ms))
-        for started in self._started:
-            if started.end_ms <= time_ms:
-                for part in started.parts:
-                    columns.give(*part)
-        for reserved in self.made:
-            if reserved.meets(time_ms, end_ms):
-                for part in reserved.parts:
-                    columns.take(*part)
-        return Ground(columns, RoomTable(columns), self._board.quota)
+        freed = self._board.horizon.freed_by(time_ms)
+        columns = self._board.columns.with_freed(*freed)
+        given = [part for started in self._started if started.end_ms <= time_ms for part in started.parts]
+        taken = [part for reserved in self.made if reserved.meets(time_ms, end_ms) for part in reserved.parts]
+        for part in given:
+            columns.give(*part)
+        for part in taken:
+            columns.take(*part)
+        moved = np.unique(np.concatenate([freed.rows, np.array([part.row for part in (*given, *taken)], np.int64)]))
+        return Ground(columns, RoomTable(columns, self._board.rooms, moved), self._board.quota)
 
     @contextmanager
     def _quota_at(self, time_ms: int, released: Released, without: tuple[Reserved, ...], end_ms: int) -> Iterator[None]:
         """The quota tree with what ends by `time_ms` given back, and with what else is reserved up to `end_ms` charged."""
         quota = self._board.quota
-        minus = [*released, *((started.queue, started.charge) for started in self._started if started.end_ms <= time_ms)]
-        plus = [(r.queue, r.placement.charge) for r in self.made if r.meets(time_ms, end_ms) and r not in without]
-        moves = [*((name, _negative(charge)) for name, charge in minus), *plus]
-        for name, charge in moves:
-            quota.add(name, charge)
+        gone = [*released, *((started.queue, started.charge) for started in self._started if started.end_ms <= time_ms)]
+        kept = [(r.queue, r.placement.charge) for r in self.made if r.meets(time_ms, end_ms) and r not in without]
+        for name, charge in gone:
+            quota.count(name, charge, -1)
+        for name, charge in kept:
+            quota.count(name, charge)
         try:
             yield
         finally:
-            for name, charge in reversed(moves):
-                quota.remove(name, charge)
+            for name, charge in kept:
+                quota.count(name, charge, -1)
+            for name, charge in gone:
+                quota.count(name, charge)
 
     def _next_time(self, time_ms: int, steps: int) -> int | None:
         """The `steps`-th time after this one at which somebody gives back room."""
@@ -338,23 +336,18 @@ class Reservations:
         """When enough nodes of one domain of the widest level allowed will have room for a member each."""
         columns = self._board.columns
         self._tries += 1
-        times = self._board.horizon.first_times(part.need, self._now_ms)
+        sooner: dict[int, int] = {}
         for started in self._started:
             if started.end_ms < NEVER:
                 for placed in started.parts:
-                    times[placed.row] = min(times[placed.row], started.end_ms)
-        low = part.group.low
-        if option.members_least == 1:
-            return int(times.min(initial=NEVER))
-        wish = wish_of(state.shape, columns, self._policy)
-        if wish.ceiling is None or (state.shape.required and inside_host(state.shape, columns)):
-            return NEVER
-        codes = columns.scopes[wish.ceiling].codes
-        rows = np.flatnonzero((times < NEVER) & (codes >= 0))
-        rows = rows[np.lexsort((times[rows], codes[rows]))]
-        starts = np.flatnonzero(np.diff(codes[rows], prepend=-1))
-        sizes = np.diff(starts, append=len(rows))
-        return int(times[rows[starts[sizes >= low] + low - 1]].min(initial=NEVER))
+                    sooner[placed.row] = min(sooner.get(placed.row, NEVER), started.end_ms)
+        codes, low = None, 1
+        if option.members_least > 1:
+            wish = wish_of(state.shape, columns, self._policy)
+            if wish.ceiling is None or (state.shape.required and inside_host(state.shape, columns)):
+                return NEVER
+            codes, low = columns.scopes[wish.ceiling].codes, part.group.low
+        return self._board.horizon.earliest(part.need, low, codes, sooner, self._now_ms)
 
     def _quota_time(self, queue: str, charge: Charge) -> int:
         """When the queue may be charged so much, going by ends alone."""
@@ -367,13 +360,13 @@ class Reservations:
         gone: list[tuple[str, Charge]] = []
         found = NEVER
         for end, name, given in islice(ends, limits.ENDS_WALKED_MAX - self._walked):
-            quota.remove(name, given)
+            quota.count(name, given, -1)
             gone.append((name, given))
             if quota.short_of(queue, charge) is None:
                 found = max(end, self._now_ms)
                 break
-        for name, given in reversed(gone):
-            quota.add(name, given)
+        for name, given in gone:
+            quota.count(name, given)
         self._walked += len(gone)
         return found
 
@@ -388,10 +381,6 @@ def least(option: Option) -> Option:
     """The option at its smallest size: a reservation keeps no more than it takes to start."""
     parts = tuple(part._replace(group=part.group._replace(high=part.group.low)) for part in option.groups)
     return option._replace(groups=parts)
-
-
-def _negative(charge: Charge) -> Charge:
-    return tuple((resource, -amount) for resource, amount in charge)
 
 
 def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Placement:

@@ -20,6 +20,7 @@ from shoal.scheduling.asks import MemberAsk
 from shoal.scheduling.columns import Columns
 
 Flags = NDArray[np.bool_]
+Rows = NDArray[np.int64]
 
 
 class Need(NamedTuple):
@@ -34,8 +35,10 @@ class Need(NamedTuple):
 class RoomTable:
     """See module."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, like: RoomTable | None = None, but: Rows | None = None) -> None:
+        """`like` is a table of the same fleet from which these columns differ only on the rows `but`: where it knows a need, so do we."""
         self._columns = columns
+        self._like, self._but = like, but
         self._slots: OrderedDict[Need, int] = OrderedDict()
         self._free_slots: list[int] = []
         self._epoch = -1
@@ -139,8 +142,12 @@ class RoomTable:
             self._accepted[slot, code] = layout.accepted(need.model or "", member.least_bytes, member.most_bytes) if counts else 0
         if need.avoid or need.one_island or (member.pool and need.model is None):
             self._special[slot] = need
-        everywhere = np.arange(len(self._columns))
-        self._fits[slot] = self._work_out(np.array([slot]), everywhere)[0]
+        rows = self._but
+        if self._like is None or rows is None:
+            rows = np.arange(len(self._columns))
+        else:
+            self._fits[slot] = self._like.fitting(need)
+        self._fits[slot, rows] = self._work_out(np.array([slot]), rows)[0]
         self._counts[slot] = np.count_nonzero(self._fits[slot])
         self._behind[slot] = len(self._columns.touched)
         return slot

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 STRICT = os.environ.get("SHOAL_CI_STRICT") == "1"
 SYSTEM_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -43,10 +44,20 @@ def _groups(kind: str) -> Callable[[], bool]:
     return there
 
 
+def postgres_programs() -> Path | None:
+    """Where `initdb` and `postgres` are: Debian keeps them out of PATH, by version; the newest."""
+    found = shutil.which("initdb", path=SYSTEM_PATH)
+    if found is not None:
+        return Path(found).resolve().parent
+    kept = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(kept, key=lambda path: int(path.parent.name), default=None)
+
+
 SERVICES = {
     "slurm": Service(
         _programs("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo"), "apt-get install slurmctld slurmd slurm-client munge"
     ),
+    "postgres": Service(lambda: postgres_programs() is not None, "apt-get install postgresql"),
     "cgroup1": Service(_groups("cgroup1"), "run as root where a version 1 hierarchy is mounted"),
     "cgroup2": Service(_groups("cgroup2"), "run as root, or in a control group that was delegated to you"),
     "root": Service(lambda: os.geteuid() == 0, "run as root"),

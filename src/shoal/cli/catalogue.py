@@ -22,6 +22,7 @@ CATALOGUE: dict[str, Entry] = {
     "up": Entry("plane", "up", _PLANE, "Start a control plane and its agents here."),
     "down": Entry("plane", "down", _PLANE, "Stop what `shoal up` started here."),
     "join": Entry("plane", "join", _PLANE, "Make this machine a node of a Shoal elsewhere."),
+    "db": Entry("database", "database", _PLANE, "Migrate, move and copy the database."),
     "version": Entry("version", "version", _PLANE, "Show the version of client and server."),
     "completion": Entry("completion", "completion", _PLANE, "Print or install the script that completes commands."),
     "submit": Entry("submit", "submit", _JOBS, "Submit the jobs of one or more files."),

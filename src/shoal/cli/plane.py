@@ -31,6 +31,7 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Its private key, PEM.")
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
+@click.option("--database", metavar="URL", help="Keep the state in PostgreSQL, for example postgresql://shoal@db.example/shoal.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then take it down again.")
 @json_option("{url, state_dir, server_pid, nodes, started, took_ms}")
 def up(foreground: bool, as_json: bool, **asked: Any) -> None:
@@ -42,7 +43,7 @@ def up(foreground: bool, as_json: bool, **asked: Any) -> None:
     from shoal.run.up import Asked, bring_up
 
     session = open_session(as_json)
-    named = {name: asked[name] for name in ("nodes", "pretend", "pool", "host", "port")}
+    named = {name: asked[name] for name in ("nodes", "pretend", "pool", "host", "port", "database")}
     wish = Asked(**named, server_options=_server_options(asked))
     brought = bring_up(_state_dir(session), wish, session.note)
     session.show(brought, lambda _: _told(session, brought))

@@ -29,6 +29,7 @@ from shoal.base.errors import Refused, ShoalError
 from shoal.base.units import parse_duration_ms
 from shoal.client.settings import state_dir_of
 from shoal.model.wire import LeaseTerms
+from shoal.run.database import kept_database
 from shoal.run.first_start import ensure_secret, ensure_tokens, make_state_dir, write_public
 from shoal.run.log_lines import start_logging
 
@@ -72,6 +73,7 @@ class Options:
     log_level: str = "info"
     log_file: Path | None = None
     commit_group: int = limits.COMMIT_GROUP_MAX
+    database: str | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,6 +102,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--tls-key", type=Path, help="its private key, PEM")
     parser.add_argument("--insecure", action="store_true", help="serve plain HTTP beyond loopback: tokens and logs can be read on the way")
     parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
+    parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-file", type=Path, help="by default standard error")
@@ -185,7 +188,7 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
 
     folder = options.state_dir
     clock = RealClock()
-    store: Store = open_store(folder / "shoal.db", group_max=options.commit_group)
+    store: Store = open_store(options.database or kept_database(folder), group_max=options.commit_group)
     try:
         for stale in ("url", "server.pid"):  # Of a server that was killed: whoever waits for this one must not take them for its own.
             (folder / stale).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.base.errors import Invalid, Refused, Unavailable
+from shoal.run.database import OWN_FILE, keep_database, kept_database, shown
 from shoal.run.processes import Process, complaint, find_process, last_words, start_detached
 
 SERVER = "server"
@@ -69,6 +70,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None = None
     server_options: tuple[str, ...] = ()
     """Passed on to the server as they are."""
+    database: str | None = None
+    """Where its state is to be; by default a file in the state directory."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +148,8 @@ def bring_up(state_dir: Path, asked: Asked, tell: Tell) -> Brought:
         before = place.remembered()
         wanted = _as_running(place, before, _wanted(before, asked), tell)
         server = find_process(place.processes, SERVER)
+        if asked.database is not None:
+            _use_database(place, asked.database, server, tell)
         if server is not None:
             wanted = _as_served(place, before, wanted, tell)
         started: list[Process] = []
@@ -271,6 +276,20 @@ def url_of(wanted: Remembered) -> str:
     scheme = "https" if "--tls-cert" in wanted.server_options else "http"
     host = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else f"[{wanted.host}]" if ":" in wanted.host else wanted.host  # noqa: S104
     return f"{scheme}://{host}:{wanted.port}"
+
+
+def _use_database(place: Place, url: str, server: Process | None, tell: Tell) -> None:
+    """The database that the server is to be started with from now on."""
+    if server is not None:
+        if str(kept_database(place.root)) != url:
+            tell("the server runs with the database it was started with; `shoal down` first to change that")
+        return
+    own = place.root / OWN_FILE
+    if own.exists():
+        raise Refused(
+            f"{own} holds the state of this Shoal: take it along with `shoal db move {own} {shown(url)}`, or name another --state-dir"
+        )
+    keep_database(place.root, url)
 
 
 # --- starting -------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
 """
 What differs between databases, and nothing else: how to connect, to begin, to write placeholders, to pass a list, to read an error.
 
-`store.sqlite` is the one implementation today. PostgreSQL fits behind the same seam: `?` and `:name` become `%s` and `%(name)s`,
-`{any}` becomes `= ANY(...)`, the head row is read `FOR UPDATE` (several servers then write in turn, so versions stay in commit
-order), and its connections need no shared lock.
+`store.sqlite` is the embedded one, `store.postgres` the other; what both run is in `statements`.
 """
 
 from __future__ import annotations
@@ -41,6 +39,8 @@ class Dialect(Protocol):
     """One database."""
 
     name: str
+    engine: str
+    """As SQLAlchemy names it with its driver, for migrations."""
     errors: tuple[type[Exception], ...]
     """What its driver raises."""
     single_writer: bool

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 from shoal.base.errors import Unavailable
-from shoal.store.dialect import Connection, Dialect
+from shoal.store.dialect import Connection, Dialect, Trouble
 
 IDLE_KEPT_MAX: Final = 16
 """Connections kept open between uses; each costs a file handle and some page cache."""
@@ -36,6 +36,8 @@ class Readers:
                 yield connection
             except self._dialect.errors as error:
                 self._discard(connection)
+                if self._dialect.trouble(error) is Trouble.BROKEN:
+                    self._drop_idle()  # What ended one connection has mostly ended all.
                 raise self._dialect.translate(error) from error
             except BaseException:
                 self._give_back(connection)
@@ -73,8 +75,12 @@ class Readers:
     def close(self) -> None:
         """Closes those at rest; one in use is closed when it comes back."""
         self._closed = True
-        while self._idle:
-            self._discard(self._idle.pop())
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._discard(self._idle.pop())
 
     def rows(self, sql: str, parameters: dict[str, Any]) -> list[Any]:
         """All rows of one statement."""

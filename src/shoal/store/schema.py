@@ -23,7 +23,7 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 def ensure_schema(connection: Connection, dialect: Dialect, store_id: str) -> None:
     """The schema is the newest and the head row is there, afterwards. `store_id` is used only where the store is new."""
-    if _revision(connection, dialect) != HEAD_REVISION:
+    if revision_of(connection, dialect) != HEAD_REVISION:
         upgrade(connection, dialect)
     dialect.begin_write(connection, durable=True)
     row = connection.execute(dialect.text(statements.HEAD_READ)).fetchone()
@@ -32,7 +32,8 @@ def ensure_schema(connection: Connection, dialect: Dialect, store_id: str) -> No
     connection.execute("COMMIT")
 
 
-def _revision(connection: Connection, dialect: Dialect) -> str | None:
+def revision_of(connection: Connection, dialect: Dialect) -> str | None:
+    """The migration that a database is at; None for one without a schema."""
     try:
         row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     except dialect.errors:
@@ -58,7 +59,7 @@ def upgrade(connection: Connection, dialect: Dialect) -> None:
             raise error.orig from error  # in the driver's own form, which our callers know how to tell
         raise
     except CommandError as error:
-        found = _revision(connection, dialect)
+        found = revision_of(connection, dialect)
         raise Refused(
             f"the state was written by a newer Shoal: its schema is {found}, this program knows up to {HEAD_REVISION}. Upgrade Shoal"
         ) from error
@@ -69,7 +70,7 @@ def _engine(connection: Connection, dialect: Dialect) -> Engine:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import StaticPool
 
-    engine = create_engine(f"{dialect.name}://", creator=lambda: connection, poolclass=StaticPool)
+    engine = create_engine(f"{dialect.engine}://", creator=lambda: connection, poolclass=StaticPool)
 
     @event.listens_for(engine, "begin")
     def begin(through: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from shoal.base import limits
 from shoal.base.errors import Invalid, ShoalError
@@ -31,26 +31,44 @@ from shoal.store.writer import WriterThread, WriteStep
 
 T = TypeVar("T")
 MEMORY = ":memory:"
+POSTGRES = ("postgresql", "postgres")
+"""Schemes of its URLs."""
+
+
+class Lock(Protocol):
+    """The right of one process to serve a database."""
+
+    def release(self) -> None: ...
 
 
 def open_store(
     where: str | Path, *, by_hand: bool = False, group_max: int = limits.COMMIT_GROUP_MAX, store_id: str | None = None
 ) -> SqlStore:
     """
-    The store at a path, `sqlite:///PATH` or `:memory:`; made or brought to the newest schema where needed.
+    The store at a path, `sqlite:///PATH`, `postgresql://...` or `:memory:`; made or brought to the newest schema where needed.
 
     by_hand: no writer thread; whoever opened it calls `store.writer.step()` (simulation, tests). group_max: sets per transaction; 1 is for
     comparison. store_id: identity of a store that is made now, by default a new UUID.
     Raises: Refused where another process has it open (named by pid), where it cannot be opened or was written by a newer Shoal.
     """
-    path = _path(where)
-    lock = None if path is None else StateLock(path)
+    dialect, lock = dialect_of(where)
     try:
-        return SqlStore(Sqlite(path), lock, by_hand=by_hand, group_max=group_max, store_id=store_id or str(uuid.uuid4()))
+        return SqlStore(dialect, lock, by_hand=by_hand, group_max=group_max, store_id=store_id or str(uuid.uuid4()))
     except BaseException:
         if lock is not None:
             lock.release()
         raise
+
+
+def dialect_of(where: str | Path) -> tuple[Dialect, Lock | None]:
+    """The database that a path or URL names, and the right to serve it. Raises Refused while another process has that."""
+    if isinstance(where, str) and where.partition("://")[0] in POSTGRES:
+        from shoal.store.postgres import Postgres
+
+        postgres = Postgres(where)
+        return postgres, postgres.lock()
+    path = _path(where)
+    return Sqlite(path), None if path is None else StateLock(path)
 
 
 def _path(where: str | Path) -> Path | None:
@@ -60,14 +78,14 @@ def _path(where: str | Path) -> Path | None:
         return None
     scheme, found, rest = where.partition("://")
     if found and scheme != "sqlite":
-        raise Invalid(f"store {where!r}: {scheme} is not a kind of store; use a path, sqlite:///PATH or {MEMORY}")
+        raise Invalid(f"store {where!r}: {scheme} is not a kind of store; use a path, sqlite:///PATH, postgresql://HOST/NAME or {MEMORY}")
     return Path(rest.removeprefix("/")) if found else Path(where)
 
 
 class SqlStore(Reads):
     """See module and `protocol.Store`. `writer` is the writing step, for those that drive it by hand."""
 
-    def __init__(self, dialect: Dialect, lock: StateLock | None, *, by_hand: bool, group_max: int, store_id: str) -> None:
+    def __init__(self, dialect: Dialect, lock: Lock | None, *, by_hand: bool, group_max: int, store_id: str) -> None:
         self._dialect = dialect
         self._lock = lock
         connection = dialect.connect_writer()

@@ -30,7 +30,7 @@ ANY_OF: Final = "IN (SELECT value FROM json_each(:ids))"
 class Sqlite:
     """The dialect for one SQLite database; `path` None is memory."""
 
-    name = "sqlite"
+    name = engine = "sqlite"
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     single_writer = True
 

@@ -105,8 +105,8 @@ def test_nothing_is_confirmed_once_the_state_file_is_gone(tmp_path: Path, put_ba
 def test_errors_name_the_place(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=f"{tmp_path}/missing/a.db cannot be opened"):
         open_store(tmp_path / "missing" / "a.db")
-    with pytest.raises(Invalid, match="postgresql is not a kind of store"):
-        open_store("postgresql://localhost/shoal")
+    with pytest.raises(Invalid, match="mysql is not a kind of store"):
+        open_store("mysql://localhost/shoal")
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

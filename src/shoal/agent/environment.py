@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from shoal.agent.hosts import pack_hosts, tasks_per_node
 from shoal.model.attempt import TaskPlace
 from shoal.model.command import Member, Prepare
+from shoal.model.mesh import coordinates, mesh_text
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -195,6 +196,29 @@ def _shoal(order: Prepare, task: TaskPlace, meeting: Meeting, places: Places) ->
         "SHOAL_RENDEZVOUS_ID": rendezvous_id(order),
         "SHOAL_PYTHON": sys.executable,  # The agent's own: a Python with NumPy for a first job on a bare machine.
     }
+    env |= _mesh(order, task)
     if order.array_index is not None:
         env["SHOAL_ARRAY_INDEX"] = str(order.array_index)
     return env
+
+
+def _mesh(order: Prepare, task: TaskPlace) -> dict[str, str]:
+    """
+    The place on each parallel axis of the task's first GPU, which is its only one where every GPU has a task.
+
+    GPUs are counted as `RANK` counts them where each has a process: a task of several starts one each (torchrun does), and the n-th
+    of them stands n further along the axes, tp first.
+    """
+    mesh = order.spec.topology.mesh if order.spec.topology is not None else {}
+    if not mesh:
+        return {}
+    first = task.rank * max(1, _gpus_of(task))
+    at = coordinates(mesh, first)
+    return {
+        "SHOAL_MESH": mesh_text(mesh),
+        "SHOAL_MESH_GPU": str(first),
+        "SHOAL_TP_RANK": str(at["tp"]),
+        "SHOAL_EP_RANK": str(at["ep"]),
+        "SHOAL_PP_RANK": str(at["pp"]),
+        "SHOAL_DP_RANK": str(at["dp"]),
+    }

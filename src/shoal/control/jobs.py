@@ -93,6 +93,7 @@ def view_job(plane: Plane, caller: Caller, project: str, ref: str) -> JobView:
         samples=samples,
         why=plane.schedule.explain(job.id, plane.clock.now_ms()) if job.id in plane.world.jobs and not job.is_array else None,
         elements={str(state): count for state, count in sorted(counts.items())},
+        predicted=picture.attempt.predicted if picture is not None and picture.attempt is not None else "",
     )
 
 

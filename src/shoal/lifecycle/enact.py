@@ -51,12 +51,13 @@ def enact_place(
         number=number,
         members=tuple(claim.id for claim in claims),
         prepare_by_ms=now_ms + terms.start_deadline_ms,
+        predicted=place.predicted,
     )
     message = f"preparing on {len(claims)} nodes"
     preparing = Reason(code=ReasonCode.PREPARING, message=message, since_ms=now_ms, until_ms=attempt.prepare_by_ms)
     started = replace(job, state=state, attempt=number, reason=preparing, started_ms=None, ending=None, outcome=None)
     gpus = sum(len(claim.devices) for claim in claims)
-    placed = JobPlaced(attempt=number, nodes=tuple(claim.node for claim in claims), gpus=gpus)
+    placed = JobPlaced(attempt=number, nodes=tuple(claim.node for claim in claims), gpus=gpus, predicted=place.predicted)
     return ChangeSet(
         put=(started, attempt, *claims),
         events=(job_row(job, placed, now_ms, "shoal"),),

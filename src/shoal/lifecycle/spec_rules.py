@@ -19,6 +19,7 @@ from shoal.lifecycle.begin import resolve_begin
 from shoal.lifecycle.gang import SIGNALS
 from shoal.lifecycle.names import name_faults, shortened
 from shoal.lifecycle.resource_rules import between, check_resources
+from shoal.lifecycle.topology_rules import check_topology
 from shoal.model.job import JobSpec, Mount
 from shoal.model.values import Duration
 
@@ -43,6 +44,7 @@ def check_spec(spec: JobSpec) -> tuple[Fault, ...]:
         *_order(spec),
         *_ends(spec),
         *_not_yet(spec),
+        *_topology(spec),
     )
 
 
@@ -228,18 +230,16 @@ def _signal(what: str, name: str, pointer: str) -> tuple[Fault, ...]:
     )
 
 
+def _topology(spec: JobSpec) -> tuple[Fault, ...]:
+    """Counts that are no counts have been told by then, and nothing is multiplied with them."""
+    return () if check_resources(spec) else check_topology(spec)
+
+
 def _not_yet(spec: JobSpec) -> tuple[Fault, ...]:
     """Parts of the form that this version does not carry out."""
     wishes = (
         (spec.isolation != "process", f"isolation: {spec.isolation}", "/isolation", "leave it out to run as a plain process"),
         (spec.image is not None, "image", "/image", "leave it out and run what is installed on the nodes"),
         (spec.elastic, "elastic", "/elastic", "nodes: 2..4 without it lets Shoal choose the size at start"),
-        (bool(spec.topology and spec.topology.mesh), "topology.mesh", "/topology/mesh", "topology.level keeps the nodes together"),
     )
-    faults = [Fault(f"{what} is not available in this version; {advice}", pointer) for is_set, what, pointer, advice in wishes if is_set]
-    topology = spec.topology
-    if topology is not None and topology.required and topology.level is None:
-        faults.append(Fault("topology.required needs a level, for example level: rack", "/topology/level"))
-    if topology is not None and topology.level is not None:
-        faults += name_faults("topology.level", topology.level, "/topology/level")
-    return tuple(faults)
+    return tuple(Fault(f"{what} is not available in this version; {advice}", pointer) for is_set, what, pointer, advice in wishes if is_set)

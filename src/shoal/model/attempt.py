@@ -96,4 +96,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     committed_ms: int | None = None
     ended_ms: int | None = None
     end: JobEnd | None = None
+    predicted: str = ""
+    """What its place costs it, in words; empty where nothing is lost."""
     version: int = 0

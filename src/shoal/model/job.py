@@ -40,6 +40,15 @@ class GpuAsk(Spec, frozen=True, kw_only=True):
     """A part of one GPU's memory, soft."""
 
 
+class Slice(Spec, frozen=True, kw_only=True):
+    """A gang cut into runs of `size` nodes by rank, each run inside one domain of `level`; the runs may be apart."""
+
+    size: int
+    """Nodes of a run; the gang is whole runs."""
+    level: str
+    """What each run stays inside of: a level that the nodes name."""
+
+
 class Topology(Spec, frozen=True, kw_only=True):
     """Where the gang's nodes should be together: within one `level` (zone, block, rack, island, host)."""
 
@@ -47,8 +56,11 @@ class Topology(Spec, frozen=True, kw_only=True):
     """The widest domain that the gang may span."""
     required: bool = False
     """True: wait rather than start wider. False: a wish."""
+    slice: Slice | None = None
+    """Runs of nodes that each stay together, where the whole gang need not."""
     mesh: dict[str, int] = {}
-    """Sizes of the parallel axes (tp, pp, dp, ep)."""
+    """Sizes of the parallel axes (tp, ep, pp, dp), which multiply to the gang's GPUs. Ranks run along tp first, then ep, pp, dp. Each tp
+    group gets one NVLink island, wherever one is large enough; `required` without a level: in any case."""
 
 
 class Checkpoint(Spec, frozen=True, kw_only=True):

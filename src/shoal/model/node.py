@@ -54,6 +54,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpus: int
     memory_bytes: int
     devices: tuple[Device, ...] = ()
+    nics: int = 0
+    """Network adapters for traffic between GPUs (RDMA devices); 0 where none is known, which counts as one path."""
     boot_id: str = ""
     kernel: str = ""
     driver: str | None = None

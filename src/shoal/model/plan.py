@@ -31,6 +31,10 @@ class Place(_Decision, frozen=True, kw_only=True, tag="place"):
     borrowed: bool = False
     alternative: int | None = None
     """Which entry of the job's `any_of` or `ordered` this is."""
+    relative_speed: float | None = None
+    """Of a mesh: the predicted speed of its slowest tensor parallel group against one inside an island."""
+    predicted: str = ""
+    """What its place costs a mesh, in words; empty where nothing is lost."""
 
 
 class Reserve(_Decision, frozen=True, kw_only=True, tag="reserve"):

@@ -279,6 +279,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     why: Explanation | None = None
     elements: dict[str, int] = {}
     """Of an array: how many elements are in each state."""
+    predicted: str = ""
+    """What its place costs the current attempt of a mesh, in words; empty where nothing is lost."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

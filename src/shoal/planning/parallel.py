@@ -7,6 +7,7 @@ Bandwidths are bus bandwidths as nccl-tests prints them: a ring all-reduce of S 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -30,6 +31,22 @@ def hierarchical_all_reduce(message: float, nodes: int, per_node: int, bus: floa
     return inside + 2 * (nodes - 1) / nodes * (message / per_node) / nic
 
 
+def split_all_reduce(message: float, parts: Sequence[int], bus: float, nic: float, paths: float) -> float:
+    """
+    Seconds of an all-reduce over ranks that lie in islands of `parts` each, with `paths` network paths per island.
+
+    Over less than two paths it is one ring at their speed; over more, the better of that and reduction inside first.
+    """
+    ranks = sum(parts)
+    if len(parts) == 1:
+        return ring_all_reduce(message, ranks, bus)
+    ring = ring_all_reduce(message, ranks, nic)
+    if paths < 2:
+        return ring
+    least = min(parts)
+    return min(ring, hierarchical_all_reduce(message, len(parts), least, bus, nic * min(1.0, paths / least)))
+
+
 class TensorParallel(msgspec.Struct, frozen=True, kw_only=True):
     """One training micro-batch of a dense transformer, tensor parallel over `tp` GPUs on one node or split in halves over two."""
 
@@ -44,6 +61,15 @@ class TensorParallel(msgspec.Struct, frozen=True, kw_only=True):
     peak: Annotated[float, Ask("TFLOP/s", "dense peak of a GPU", above=True)] = assumed("989 TFLOP/s")
     full_recompute: Annotated[bool, Ask("bool", "activations are computed again in the backward pass")] = False
     heads: Annotated[int | None, Ask("1", "attention heads, to refuse a split that does not divide them", least=1)] = None
+
+
+def relative_speed(x: TensorParallel, parts: Sequence[int], paths: float) -> float:
+    """Speed of a tensor parallel group that lies in islands of `parts`, with so many network paths each, against one island: 0 to 1."""
+    message = float(x.tokens * x.hidden * BYTES_PER_VALUE)
+    count = (6 if x.full_recompute else 4) * x.layers
+    compute = 6 * x.params * x.tokens / (x.tp * x.mfu * x.peak)
+    whole, split = (compute + count * split_all_reduce(message, p, x.nvlink_bus, x.nic, paths) for p in ((x.tp,), parts))
+    return whole / split
 
 
 def tensor_parallel(x: TensorParallel) -> Answer:

@@ -92,6 +92,8 @@ def job_screen(view: JobView, look: Look) -> list[str]:
     lines += [""] + [f"  {name:<10}{value}" for name, value in _facts(job, look) if value]
     if view.elements:
         lines.append(f"  {'elements':<10}" + ", ".join(f"{count} {state}" for state, count in sorted(view.elements.items()) if count))
+    if view.predicted:
+        lines += wrap(view.predicted, look, "            ", f"  {'placed':<10}")
     if view.places:
         lines += ["", *_places(view, look)]
     return lines

@@ -57,7 +57,8 @@ def reason_numbers(reason: Reason) -> list[str]:
         fitting = f", {reason.nodes_fitting} could take one part now" if reason.nodes_fitting is not None else ""
         numbers.append(f"on {reason.nodes_asked} node{'s' if reason.nodes_asked != 1 else ''}{fitting}")
     if reason.largest_domain is not None:
-        numbers.append(f"largest room: {reason.largest_domain} with {reason.largest_free or 0}")
+        free = reason.largest_free or 0
+        numbers.append(f"largest room: {reason.largest_domain} with {free} node{'s' if free != 1 else ''}")
     return numbers
 
 

@@ -217,6 +217,7 @@ class Agent:
             cpus=machine.cpu_count(),
             memory_bytes=machine.memory_bytes(),
             devices=self.probe.devices(),
+            nics=machine.nics(),
             boot_id=self.boot_id,
             kernel=machine.kernel(),
             driver=self.probe.driver(),

@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.base import limits
-from shoal.model.job import GpuAsk, Job, JobSpec, Resources
+from shoal.model.job import GpuAsk, Job, JobSpec, Resources, Topology
+from shoal.model.mesh import sizes_of
 from shoal.scheduling.policy import CPU_MILLI_WITH_GPUS, CPU_MILLI_WITHOUT_GPUS
 
 
@@ -72,6 +73,12 @@ class Shape(NamedTuple):
     level: str | None = None
     required: bool = False
     avoid: tuple[str, ...] = ()
+    slice: tuple[int, str] | None = None
+    """(nodes of a run, the level that each run stays inside of)."""
+    mesh: tuple[int, int, int, int] | None = None
+    """Sizes of the axes in the order of `model.mesh.AXES`."""
+    whole: bool = False
+    """True: no tensor parallel group is ever split."""
 
     @property
     def gpus_least(self) -> int:
@@ -90,6 +97,9 @@ class Shape(NamedTuple):
         return tuple(dict.fromkeys(alternative.pool for alternative in self.alternatives))
 
 
+_Where = tuple[str | None, bool, tuple[str, ...], tuple[int, str] | None, tuple[int, int, int, int] | None, bool]
+
+
 def shape_of(job: Job) -> Shape:
     """The shape of a job as it stands (its avoid list included)."""
     return shape_of_spec(job.spec, job.avoid)
@@ -97,10 +107,18 @@ def shape_of(job: Job) -> Shape:
 
 def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = ()) -> Shape:
     """The shape that a job of this spec has while it avoids these nodes."""
-    level, required = (None, False) if spec.topology is None else (spec.topology.level, spec.topology.required)
     groups = tuple((group.name, _asked(group)) for group in spec.groups) if spec.groups else ()
-    where = (level, required and level is not None, tuple(sorted(set(avoid))) if avoid else ())
+    where = _where(spec.topology, tuple(sorted(set(avoid))) if avoid else ())
     return _shape(_asked(spec), groups, spec.any_of, spec.ordered, where)
+
+
+def _where(topology: Topology | None, avoid: tuple[str, ...]) -> _Where:
+    if topology is None:
+        return (None, False, avoid, None, None, False)
+    cut, level = topology.slice, topology.level
+    mesh = sizes_of(topology.mesh) if topology.mesh else None
+    runs = (cut.size, cut.level) if cut is not None else None
+    return (level, topology.required and level is not None, avoid, runs, mesh, topology.required and mesh is not None)
 
 
 class Asked(NamedTuple):
@@ -132,9 +150,9 @@ def _shape(
     groups: tuple[tuple[str, Asked], ...],
     any_of: tuple[Resources, ...],
     ordered: tuple[Resources, ...],
-    where: tuple[str | None, bool, tuple[str, ...]],
+    where: _Where,
 ) -> Shape:
-    """`where` is what the last three fields of a `Shape` are."""
+    """`where` is what the fields of a `Shape` after `ordered` are."""
     entries = ordered or any_of
     if entries:
         alternatives = tuple(_alternative(i, _overlay(whole, _asked(entry)), groups) for i, entry in enumerate(entries))

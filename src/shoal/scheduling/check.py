@@ -10,6 +10,7 @@ of `shoal check`. Violations come in words; an empty tuple means legal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Protocol, TypeVar
 
 from shoal.base import limits
@@ -20,7 +21,7 @@ from shoal.model.plan import Evict, Place, PlacedMember, Plan, Reserve
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
-from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, shape_of
+from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape_of
 from shoal.scheduling.quota import DEFAULT_QUEUE, QuotaTree, add_charges, charge_of
 
 T = TypeVar("T")
@@ -149,7 +150,34 @@ def _check_gang(records: Records, job: Job, place: Place) -> list[str]:
         inside = len(place.members) == 1 or (len(paths) == 1 and None not in paths)
         if not inside:
             faults.append(f"job {job.address} must lie in one {shape.level}")
-    return faults
+    return faults + _check_runs(records, job, place, shape)
+
+
+def _check_runs(records: Records, job: Job, place: Place, shape: Shape) -> list[str]:
+    """Slices lie inside their level; a mesh has all its GPUs, and groups that may not be split are not."""
+    nodes = [records.node(member.node) for member in place.members]
+    if shape.slice is not None:
+        size, level = shape.slice
+        runs = [{_path_to(node, level) for node in nodes[at : at + size]} for at in range(0, len(nodes), size)]
+        if len(nodes) % size or any(len(paths) > 1 or None in paths for paths in runs):
+            return [f"job {job.address} must have each {size} nodes in one {level}"]
+    if shape.mesh is None:
+        return []
+    gpus = [(node, uuid) for node, member in zip(nodes, place.members, strict=True) for uuid in member.devices]
+    if len(gpus) != prod(shape.mesh):
+        return [f"job {job.address} has a mesh of {prod(shape.mesh)} GPUs and gets {len(gpus)}"]
+    tp = shape.mesh[0]
+    groups = [{_island_of(node, uuid) for node, uuid in gpus[at : at + tp]} for at in range(0, len(gpus), tp)]
+    split = shape.whole and any(len(islands) > 1 for islands in groups)
+    return [f"job {job.address} must have each {tp} GPUs in one island"] if split else []
+
+
+def _island_of(node: Node | None, uuid: str) -> object:
+    """The island over several hosts that a device's node is in, or the one inside the host."""
+    path = _path_to(node, "island")
+    if node is None or path is not None:
+        return path
+    return node.id, next((device.island for device in node.facts.devices if device.uuid == uuid), None)
 
 
 def _check_together(records: Records, job: Job, place: Place, alternative: Alternative) -> list[str]:

@@ -131,9 +131,9 @@ class Columns:
         return sum(_amounts(self.nodes[row], self.layouts[row], int(self.healthy[row])).get(resource, 0) for row in rows)
 
     def uuids(self, row: int, mask: int) -> tuple[str, ...]:
-        """The devices of a mask, in the node's order."""
+        """The devices of a mask, island by island and in the node's order."""
         devices = self.nodes[row].facts.devices
-        return tuple(devices[at].uuid for at in range(mask.bit_length()) if mask >> at & 1)
+        return tuple(devices[at].uuid for at in self.layouts[row].in_order(mask))
 
     def mask_of(self, row: int, uuids: tuple[str, ...]) -> int:
         """The mask of devices of a node; those that it does not have any more are left out."""

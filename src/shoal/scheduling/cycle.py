@@ -194,6 +194,8 @@ class _Run:
             domain=found.domain,
             borrowed=borrowed,
             alternative=option.alternative.entry,
+            relative_speed=found.prediction.speed if found.prediction is not None else None,
+            predicted=found.prediction.text if found.prediction is not None else "",
         )
 
     def _remember_failure(self, candidate: Candidate) -> None:

@@ -26,7 +26,7 @@ class DevicePlace(NamedTuple):
 class Layout:
     """A build of node: its devices in order. Equal builds are one object (`layout_of` with a shared table)."""
 
-    __slots__ = ("_accepted", "_chosen", "by_model", "devices", "islands", "mask", "nests")
+    __slots__ = ("_accepted", "_by_island", "_chosen", "by_model", "devices", "islands", "mask", "nests")
 
     def __init__(self, devices: tuple[DevicePlace, ...]) -> None:
         self.devices = devices
@@ -35,6 +35,7 @@ class Layout:
         self.islands = tuple(_masks(devices, "island").values())
         self.nests = (self.islands, tuple(_masks(devices, "numa").values()), tuple(_masks(devices, "switch").values()))
         """Groups that share a path, from the fastest path to the next: NVLink island, NUMA node, PCIe switch."""
+        self._by_island = sorted(range(len(devices)), key=lambda at: (devices[at].island, at))
         self._chosen: dict[tuple[int, int], int] = {}
         self._accepted: dict[tuple[str, int, int], int] = {}
 
@@ -63,6 +64,27 @@ class Layout:
                 self._chosen.clear()
             chosen = self._chosen[key] = _nearest(self.nests, 0, free, count)
         return chosen
+
+    def groups_of(self, free: int, size: int) -> int:
+        """How many groups of `size` devices, each inside one island, `free` holds."""
+        return sum((free & island).bit_count() // size for island in self.islands)
+
+    def choose_together(self, free: int, count: int, size: int) -> int:
+        """As `choose`, `count // size` groups each inside one island: all in one where that has room, else in as few as may be."""
+        if any((free & island).bit_count() >= count for island in self.islands):
+            return self.choose(free, count)
+        taken, rooms = 0, [free & island for island in self.islands]
+        while taken.bit_count() < count:
+            wanted = count - taken.bit_count()
+            enough = [room for room in rooms if room.bit_count() // size * size >= wanted]
+            pick = min(enough, key=lambda room: (room.bit_count(), room & -room)) if enough else max(rooms, key=int.bit_count)
+            rooms.remove(pick)
+            taken |= self.choose(pick, min(wanted, pick.bit_count() // size * size))
+        return taken
+
+    def in_order(self, mask: int) -> list[int]:
+        """The positions of a mask's devices, island by island: equal runs of them are as near as the mask allows."""
+        return [at for at in self._by_island if mask >> at & 1]
 
 
 def layout_of(facts: NodeFacts, known: dict[tuple[DevicePlace, ...], Layout]) -> Layout:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from shoal.base import limits
 from shoal.base.errors import NotFound
 from shoal.base.units import format_duration_ms
-from shoal.model.attempt import AllocationState
+from shoal.model.attempt import Allocation, AllocationState
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.reason import Reason, ReasonCode
 from shoal.model.wire import Explanation
@@ -31,6 +31,7 @@ from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Filed
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
+from shoal.scheduling.slowdown import predict
 from shoal.scheduling.unstoppable import unstoppable_hints
 
 _WITHOUT_FORECAST = frozenset(
@@ -71,7 +72,22 @@ def _explain_live(board: Board, job: Job, now_ms: int) -> Explanation:
     verb = {JobState.STARTING: "is being started", JobState.RUNNING: "runs"}.get(job.state, "is ending")
     place = f"{verb} on {listed(nodes)}{where}" if nodes else f"{verb}, and holds nothing any more"
     headline = f"attempt {job.attempt} {place}"
-    return _answer(job, headline, now_ms, (job.reason,) if job.reason else ())
+    answer = _answer(job, headline, now_ms, (job.reason,) if job.reason else ())
+    predicted = _predicted(board, job, held)
+    return replace(answer, headline=f"{headline}; {predicted}") if predicted else answer
+
+
+def _predicted(board: Board, job: Job, held: list[Allocation]) -> str:
+    """What its place costs a mesh; empty where that is nothing, or a member's node is not there any more."""
+    mesh = job.spec.topology.mesh if job.spec.topology is not None else {}
+    columns = board.columns
+    if not mesh or any(allocation.node not in columns.row for allocation in held):
+        return ""
+    members = []
+    for allocation in sorted(held, key=lambda a: a.node_rank):
+        row = columns.row[allocation.node]
+        members.append((row, tuple(columns.layouts[row].in_order(columns.mask_of(row, allocation.devices)))))
+    return predict(columns, mesh.get("tp", 1), held[0].gpu_model, members).text if members else ""
 
 
 def _explain_array(board: Board, policy: Policy, job: Job, now_ms: int) -> Explanation:

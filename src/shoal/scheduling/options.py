@@ -112,11 +112,24 @@ def _models(alternative: Alternative, columns: Columns) -> tuple[str | None, ...
 
 
 def _option(shape: Shape, alternative: Alternative, model: str | None, columns: Columns) -> Option:
-    one_island = shape.required and shape.level == "island" and inside_host(shape, columns)
     parts = []
     for group in alternative.groups:
         member = group.member
-        need = Need(member, model if member.gpus else None, shape.avoid, one_island and member.gpus > 0)
+        need = Need(member, model if member.gpus else None, shape.avoid, _together(shape, member.gpus, model, columns))
         parts.append(GroupOption(group, need, charge_of(member.gpus, model or "", member.cpu_milli, member.memory_bytes)))
     least = add_charges(*(_times(part.charge, part.group.low) for part in parts))
     return Option(alternative, model, tuple(parts), least)
+
+
+def _together(shape: Shape, gpus: int, model: str | None, columns: Columns) -> int:
+    """GPUs that must lie in one island of a node: a tensor parallel group wherever an island can hold one; else where it is required."""
+    if not gpus or model is None:
+        return 0
+    if shape.required and shape.level == "island" and inside_host(shape, columns):
+        return gpus
+    tp = shape.mesh[0] if shape.mesh is not None else 1
+    if tp == 1 or gpus % tp:
+        return 0
+    kinds = [columns.kinds[code][1] for code in np.unique(columns.kind).tolist()]
+    holds = max(((layout.by_model.get(model, 0) & island).bit_count() for layout in kinds for island in layout.islands), default=0)
+    return tp if shape.whole or holds >= tp else 0

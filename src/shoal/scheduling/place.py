@@ -27,6 +27,8 @@ from shoal.scheduling.pending import ShapeState
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree
 from shoal.scheduling.rooms import Need
+from shoal.scheduling.runs import choose_runs, tiers_of
+from shoal.scheduling.slowdown import Prediction, predict
 
 
 class Refusal(Enum):
@@ -53,6 +55,8 @@ class Placement(NamedTuple):
     charge: Charge
     domain: str | None
     left_over: int
+    prediction: Prediction | None = None
+    """Of a mesh: what its place costs it."""
 
 
 _Sizes = tuple[int, ...]
@@ -94,8 +98,9 @@ def place_options(ledger: Ledger, queue: str | None, shape: Shape, options: tupl
     return best or refusal
 
 
-def _cost(placement: Placement) -> tuple[int, int]:
-    return placement.left_over, sum(seat.mask.bit_count() for seat in placement.seats)
+def _cost(placement: Placement) -> tuple[float, int, int]:
+    slow = 1 - placement.prediction.speed if placement.prediction is not None else 0.0
+    return slow, placement.left_over, sum(seat.mask.bit_count() for seat in placement.seats)
 
 
 def _place_option(search: _Search, option: Option) -> Placement | Refusal:
@@ -139,8 +144,14 @@ def _place_group(search: _Search, option: Option) -> Placement | Refusal:
     rows = np.flatnonzero(board.rooms.fitting(part.need))
     if len(rows) < low:
         return Refusal.ROOM
-    chosen = choose_rows(board.columns, rows, low, high, part.need, search.wish)
-    if chosen is None:
+    tiers = tiers_of(search.shape, option, board.columns, board.rooms) if high > 1 else ()
+    if tiers is None:
+        return Refusal.ROOM
+    if tiers:
+        chosen = choose_runs(board.columns, rows, high, part.need, search.wish, tiers)
+    else:
+        chosen = choose_rows(board.columns, rows, low, high, part.need, search.wish)
+    if chosen is None or len(chosen.rows) < low:
         return Refusal.ROOM
     seats = tuple(Seat(0, row, devices_for(board.columns, row, part.need)) for row in chosen.rows.tolist())
     return _placement(search, option, seats, chosen.domain)
@@ -161,9 +172,8 @@ def devices_for(columns: Columns, row: int, need: Need) -> int:
         return 0
     layout, member = columns.layouts[row], need.member
     free = int(columns.free_mask[row]) & layout.accepted(need.model, member.least_bytes, member.most_bytes)
-    if need.one_island:
-        islands = [free & island for island in layout.islands if (free & island).bit_count() >= member.gpus]
-        free = min(islands, key=lambda island: (island.bit_count(), island & -island))
+    if need.together:
+        return layout.choose_together(free, member.gpus, need.together)
     return layout.choose(free, member.gpus)
 
 
@@ -268,4 +278,11 @@ def _placement(search: _Search, option: Option, seats: tuple[Seat, ...], domain:
         sizes[seat.group] += 1
         left[seat.row] = left.get(seat.row, int(columns.free_gpus[seat.row])) - seat.mask.bit_count()
     charge = option.charge_least if sizes == [p.group.low for p in option.groups] else charge_for(option, tuple(sizes))
-    return Placement(option, seats, charge, domain, sum(left.values()))
+    return Placement(option, seats, charge, domain, sum(left.values()), _predicted(search.shape, columns, option, seats))
+
+
+def _predicted(shape: Shape, columns: Columns, option: Option, seats: tuple[Seat, ...]) -> Prediction | None:
+    if shape.mesh is None or option.model is None:
+        return None
+    members = [(seat.row, tuple(columns.layouts[seat.row].in_order(seat.mask))) for seat in seats]
+    return predict(columns, shape.mesh[0], option.model, members)

@@ -388,7 +388,7 @@ def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Place
     if len(placement.option.groups) > 1:
         return placement
     need = placement.option.groups[0].need
-    if need.model is None or need.one_island:
+    if need.model is None or need.together:
         return placement
     seats = []
     for seat in placement.seats:

@@ -24,12 +24,15 @@ Rows = NDArray[np.int64]
 
 
 class Need(NamedTuple):
-    """What one member wants of a node. `model` None: no GPUs; `one_island`: all GPUs on one NVLink island."""
+    """
+    What one member wants of a node. `model` None: no GPUs; `together`: its GPUs come in groups of so many, each inside one NVLink
+    island (0: anywhere).
+    """
 
     member: MemberAsk
     model: str | None
     avoid: tuple[str, ...] = ()
-    one_island: bool = False
+    together: int = 0
 
 
 class RoomTable:
@@ -53,7 +56,7 @@ class RoomTable:
         self._accepted: NDArray[np.uint64] = np.zeros((0, 0), np.uint64)
         """[need, kind of node]: the devices that will do."""
         self._special: dict[int, Need] = {}
-        """Slots of needs with an avoid list, `one_island`, or a pool without GPUs: corrected one by one."""
+        """Slots of needs with an avoid list, `together`, or a pool without GPUs: corrected one by one."""
 
     # --- what others ask ----------------------------------------------------------------------------------------------------
     def bring_up(self) -> None:
@@ -140,7 +143,7 @@ class RoomTable:
         for code, (pool, layout) in enumerate(self._columns.kinds):
             counts = need.model is not None and member.pool in ("", pool)
             self._accepted[slot, code] = layout.accepted(need.model or "", member.least_bytes, member.most_bytes) if counts else 0
-        if need.avoid or need.one_island or (member.pool and need.model is None):
+        if need.avoid or need.together or (member.pool and need.model is None):
             self._special[slot] = need
         rows = self._but
         if self._like is None or rows is None:
@@ -192,11 +195,10 @@ class RoomTable:
         columns = self._columns
         if need.member.pool:
             fits &= columns.in_pool(need.member.pool)[rows]
-        if need.one_island:
+        if need.together:
             for at, row in enumerate(rows.tolist()):
                 if fits[at]:
-                    mask = int(free[at])
-                    fits[at] = any((mask & island).bit_count() >= need.member.gpus for island in columns.layouts[row].islands)
+                    fits[at] = columns.layouts[row].groups_of(int(free[at]), need.together) * need.together >= need.member.gpus
         if need.avoid:
             avoided = [columns.row[node] for node in need.avoid if node in columns.row]
             fits &= ~np.isin(rows, avoided)

@@ -32,6 +32,7 @@ from shoal.scheduling.options import GroupOption, Option, options_for
 from shoal.scheduling.place import Placement, place_options
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import QuotaTree
+from shoal.scheduling.runs import runs_in, tiers_of
 
 Counts = NDArray[np.int64]
 
@@ -46,6 +47,8 @@ class Shortfall(NamedTuple):
     nodes_asked: int
     nodes_fitting: int
     free_by_row: Counts
+    scattered: int = 0
+    """Free GPUs on nodes that have enough of them, but not inside one island: then these are what is missing."""
 
     @property
     def missing(self) -> int:
@@ -138,7 +141,9 @@ def no_room_reason(board: Board, shape: Shape, options: tuple[Option, ...], poli
     if shape.avoid and fits_somewhere(board, shape._replace(avoid=()), _without_avoid(shape, board), policy):
         return _avoided(shape, shortfall)
     if shortfall.missing == 0:
-        return _topology(board, shape, part, shortfall, policy)
+        return _runs(board, shape, options, shortfall, policy) or _topology(board, shape, part, shortfall, policy)
+    if shortfall.scattered:
+        return _islands(board, shortfall)
     if shortfall.free < shortfall.asked:
         return _resources(shortfall)
     return _fragmentation(board, shortfall)
@@ -165,6 +170,8 @@ def _count(board: Board, part: GroupOption) -> Shortfall:
     if need.model is not None:
         gpus = board.rooms.free_gpus(need)
         enough = gpus >= need.member.gpus
+        if need.together and np.count_nonzero(enough) >= group.low > fitting:
+            return _count_islands(board, part, enough, gpus)
         if np.count_nonzero(enough) < group.low or fitting >= group.low:
             free = int(gpus.sum())
             return Shortfall(part, f"gpu/{need.model}", group.low * need.member.gpus, free, group.low, fitting, gpus)
@@ -175,6 +182,18 @@ def _count(board: Board, part: GroupOption) -> Shortfall:
         resource, each, free_by_row = "memory", need.member.memory_bytes, np.where(enough, columns.memory_free, 0)
     free = int(np.maximum(free_by_row, 0).sum())
     return Shortfall(part, resource, group.low * each, free, group.low, fitting, free_by_row)
+
+
+def _count_islands(board: Board, part: GroupOption, enough: NDArray[np.bool_], gpus: Counts) -> Shortfall:
+    """As `_count`, where nodes enough have the GPUs: those that lie in islands with room for a whole group of them."""
+    columns, need, group = board.columns, part.need, part.group
+    accepted = board.rooms.accepted(need) & columns.free_mask
+    grouped = np.zeros(len(columns), np.int64)
+    for row in np.flatnonzero(enough).tolist():
+        grouped[row] = columns.layouts[row].groups_of(int(accepted[row]), need.together) * need.together
+    fitting, free = int(np.count_nonzero(grouped >= need.member.gpus)), int(grouped.sum())
+    scattered = int(gpus[enough].sum()) - free if fitting < group.low else 0
+    return Shortfall(part, f"gpu/{need.model}", group.low * need.member.gpus, free, group.low, fitting, grouped, scattered)
 
 
 def _base(code: ReasonCode, message: str, shortfall: Shortfall) -> Reason:
@@ -208,6 +227,21 @@ def _fragmentation(board: Board, shortfall: Shortfall) -> Reason:
     return replace(reason, largest_free=shown[0][0] if shown else 0, blockers=tuple(node for _, node in shown))
 
 
+def _islands(board: Board, shortfall: Shortfall) -> Reason:
+    """Nodes have the GPUs, and no island of theirs has enough."""
+    need, columns = shortfall.part.need, board.columns
+    free = board.rooms.free_gpus(need)
+    accepted = board.rooms.accepted(need) & columns.free_mask
+    rows = np.flatnonzero(free >= need.member.gpus).tolist()
+    best = max(((int(accepted[row]) & island).bit_count() for row in rows for island in columns.layouts[row].islands), default=0)
+    total = plain_text(shortfall.resource, shortfall.scattered + shortfall.free)
+    message = (
+        f"{wanted(shortfall)}, each {need.together} of them inside one NVLink island; {total} free on {nodes_text(len(rows))} "
+        f"that have enough, but at most {best} on one island, {fitting_text(shortfall)}"
+    )
+    return replace(_base(ReasonCode.TOPOLOGY, message, shortfall), largest_free=best)
+
+
 def _topology(board: Board, shape: Shape, part: GroupOption, shortfall: Shortfall, policy: Policy) -> Reason:
     wish = wish_of(shape, board.columns, policy)
     if wish.ceiling is None:
@@ -224,6 +258,32 @@ def _topology(board: Board, shape: Shape, part: GroupOption, shortfall: Shortfal
     reason = _base(ReasonCode.TOPOLOGY, f"{wanted(shortfall)} inside one {scope.name}; {inside}", shortfall)
     hints = (f"starts if the gang were {nodes_text(best)} or fewer",) if best else ()
     return replace(reason, largest_domain=label or None, largest_free=best, hints=hints)
+
+
+def _runs(board: Board, shape: Shape, options: tuple[Option, ...], shortfall: Shortfall, policy: Policy) -> Reason | None:
+    """Why the nodes that have room do not make the runs that a slice or a mesh asks for; None if that is not what is missing."""
+    option = next(option for option in options if any(part is shortfall.part for part in option.groups))
+    tiers = tiers_of(shape, option, board.columns, board.rooms)
+    each = "slice" if shape.slice is not None else "tensor parallel group"
+    if tiers is None:
+        where = shape.slice[1] if shape.slice is not None else "island"
+        message = f"{wanted(shortfall)}, each {each} inside one {where}, and no {where} of the fleet holds one"
+        return _base(ReasonCode.TOPOLOGY, message, shortfall)
+    if not tiers:
+        return None
+    wish = wish_of(shape, board.columns, policy)
+    rows = np.flatnonzero(board.rooms.fitting(shortfall.part.need))
+    size, there = tiers[0].nodes, runs_in(board.columns, rows, shortfall.part.need, wish, tiers[0])
+    asked = shortfall.nodes_asked // size
+    if there >= asked:
+        return None
+    inside = board.columns.scopes[tiers[0].ceiling].name
+    whole = f", all inside one {shape.level}" if shape.required and shape.level else ""
+    count = f"1 {each} of {nodes_text(size)}" if asked == 1 else f"{asked} {each}s of {nodes_text(size)}"
+    made = f"{nodes_text(shortfall.nodes_fitting)} could take one member, and make {there} of them"
+    message = f"{wanted(shortfall)}, as {count} inside one {inside}{' each' if asked > 1 else ''}{whole}; {made}"
+    hints = (f"starts if the gang were {nodes_text(there * size)} or fewer",) if there else ()
+    return replace(_base(ReasonCode.TOPOLOGY, message, shortfall), largest_free=there * size, hints=hints)
 
 
 def _avoided(shape: Shape, shortfall: Shortfall) -> Reason:

@@ -41,13 +41,26 @@ GIB = 1 << 30
 
 
 def a_host(
-    name: str, gpus: int = 8, model: str = "h100", *, cpus: int = 64, memory: int = 1024, gpu_memory: int = 80, **fields: Any
+    name: str,
+    gpus: int = 8,
+    model: str = "h100",
+    *,
+    cpus: int = 64,
+    memory: int = 1024,
+    gpu_memory: int = 80,
+    **fields: Any,
 ) -> Node:
-    """A READY node; memory in GiB, four GPUs to an island. `topology="rack=a"` or `"zone=a,rack=a3"` says where it stands."""
+    """
+    A READY node; memory in GiB, `island` GPUs to an NVLink island, `nics` network adapters.
+
+    `topology="rack=a"` or `"zone=a,rack=a3"` says where it stands.
+    """
+    island = fields.pop("island", 4)
     devices = tuple(
-        Device(uuid=f"{name}-{i}", index=i, model=model, memory_bytes=gpu_memory * GIB, island=i // 4, numa=i // 4) for i in range(gpus)
+        Device(uuid=f"{name}-{i}", index=i, model=model, memory_bytes=gpu_memory * GIB, island=i // island, numa=i // 4)
+        for i in range(gpus)
     )
-    facts = NodeFacts(hostname=name, address=name, cpus=cpus, memory_bytes=memory * GIB, devices=devices)
+    facts = NodeFacts(hostname=name, address=name, cpus=cpus, memory_bytes=memory * GIB, devices=devices, nics=fields.pop("nics", 0))
     topology = fields.pop("topology", "")
     path = tuple((level, domain) for level, _, domain in (part.partition("=") for part in topology.split(",") if part))
     return Node(id=name, facts=facts, topology=path, **fields)
@@ -66,7 +79,7 @@ def an_ask(gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: A
     """A spec; `gpus` may be a count, `level` and `required` name a topology wish, `models` the GPU models, `memory` is in GiB."""
     low, high = nodes if isinstance(nodes, tuple) else (nodes, nodes)
     level, required = fields.pop("level", None), fields.pop("required", False)
-    topology = Topology(level=level, required=required) if level else None
+    topology = fields.pop("topology", None) or (Topology(level=level, required=required) if level else None)
     models, least = fields.pop("models", ()), fields.pop("gpu_memory", None)
     memory = fields.pop("memory", None)
     ask = gpus

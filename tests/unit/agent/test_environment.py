@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from orders import GPUS, LOGIN, MEETING, PLACES, members, prepare
 
 from shoal.agent.environment import Login, Meeting, Places, setup_environment, task_environment
-from shoal.model.job import GroupSpec, JobSpec
+from shoal.model.job import GroupSpec, JobSpec, Topology
 
 GANG = prepare(nodes=2, node_rank=1, tasks=2, gpus=8, cpu_milli=16_000)
 """The second of two nodes with two tasks of four GPUs each; we look at its second task, rank 3."""
@@ -95,6 +95,31 @@ def test_an_array_element_finds_its_place() -> None:
     env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
     assert (env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"], env["SLURM_ARRAY_TASK_COUNT"]) == ("12", "7", "10")
     assert env["SHOAL_ARRAY_INDEX"] == "7"
+
+
+def test_every_process_of_a_mesh_finds_its_place_on_each_axis_beside_its_rank() -> None:
+    spec = JobSpec(name="train", run="true", topology=Topology(mesh={"tp": 2, "pp": 2, "dp": 2}))
+    order = prepare(spec, nodes=2, node_rank=1, tasks=4, gpus=4)
+    envs = [task_environment(order, task, MEETING, PLACES, LOGIN) for task in order.claim.tasks]
+    assert [(env["RANK"], env["LOCAL_RANK"], env["CUDA_VISIBLE_DEVICES"]) for env in envs] == [
+        (str(4 + i), str(i), order.claim.devices[i]) for i in range(4)
+    ]
+    places = [tuple(env[f"SHOAL_{axis}_RANK"] for axis in ("TP", "EP", "PP", "DP")) for env in envs]
+    assert places == [("0", "0", "0", "1"), ("1", "0", "0", "1"), ("0", "0", "1", "1"), ("1", "0", "1", "1")]
+    assert {env["SHOAL_MESH"] for env in envs} == {"tp=2,pp=2,dp=2"}
+
+
+def test_a_task_of_several_gpus_finds_the_place_of_its_first() -> None:
+    spec = JobSpec(name="train", run="true", topology=Topology(mesh={"tp": 4, "dp": 2}))
+    order = prepare(spec, nodes=2, node_rank=1, tasks=1, gpus=4)
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["RANK"], env["SHOAL_MESH_GPU"], env["SHOAL_TP_RANK"], env["SHOAL_DP_RANK"]) == ("1", "4", "0", "1")
+
+
+def test_a_job_without_a_mesh_has_no_axes() -> None:
+    order = prepare()
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert not any("MESH" in name or name.endswith(("_TP_RANK", "_DP_RANK")) for name in env)
 
 
 def test_an_attempt_after_the_first_says_so() -> None:

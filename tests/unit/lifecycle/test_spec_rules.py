@@ -19,6 +19,7 @@ from shoal.model.job import (
     OnDisconnect,
     Resources,
     Retry,
+    Slice,
     Stop,
     Topology,
     WorkDir,
@@ -154,9 +155,30 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/isolation", {"isolation": "vm"}, "not available in this version"),
     ("/image", {"image": "pytorch:2"}, "not available in this version"),
     ("/elastic", {"elastic": True}, "not available in this version"),
-    ("/topology/mesh", {"topology": Topology(mesh={"tp": 8})}, "not available in this version"),
     ("/hold_on_failure", {"hold_on_failure": Duration(2 * 86_400_000)}, "at most"),
     ("/topology/level", {"topology": Topology(required=True)}, "needs a level"),
+    # meshes and slices
+    ("/topology/mesh/sp", {"topology": Topology(mesh={"sp": 8})}, "no axis 'sp'; there are tp, ep, pp, dp"),
+    ("/topology/mesh/tp", {"topology": Topology(mesh={"tp": 0})}, "at least 1"),
+    (
+        "/topology/mesh",
+        {"gpus": GpuAsk(count=8), "nodes": CountRange(2, 2), "topology": Topology(mesh={"tp": 8, "dp": 4})},
+        "tp=8,dp=4 multiplies to 32, and 2 x 8 GPUs make 16",
+    ),
+    ("/topology/mesh", {"topology": Topology(mesh={"tp": 8})}, "multiplies to 8, and 1 x 0 GPUs make 0"),
+    (
+        "/topology/mesh/tp",
+        {"gpus": GpuAsk(count=4), "nodes": CountRange(3, 3), "topology": Topology(mesh={"tp": 6, "dp": 2})},
+        "one must divide the other",
+    ),
+    ("/nodes", {"gpus": GpuAsk(count=8), "nodes": CountRange(1, 2), "topology": Topology(mesh={"tp": 8})}, "a mesh has one size"),
+    ("/nodes", {"nodes": CountRange(5, 5), "topology": Topology(slice=Slice(size=2, level="rack"))}, "use a multiple of 2"),
+    ("/topology/slice/size", {"topology": Topology(slice=Slice(size=0, level="rack"))}, "at least 1"),
+    (
+        "/topology/slice",
+        {"gpus": GpuAsk(count=8), "topology": Topology(slice=Slice(size=1, level="rack"), mesh={"tp": 8})},
+        "exclude each other",
+    ),
 ]
 
 

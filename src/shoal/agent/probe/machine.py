@@ -1,4 +1,4 @@
-"""The machine itself: CPUs, memory, names, boot. Read from /proc; always real, also where the GPUs are pretended."""
+"""The machine itself: CPUs, memory, names, boot. Read from /proc and /sys; always real, also where the GPUs are pretended."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ def boot_id() -> str:
     """New at every start of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
+
+
+def nics() -> int:
+    """Adapters for traffic between GPUs: the RDMA devices that the kernel lists; 0 where there are none."""
+    try:
+        return len(os.listdir("/sys/class/infiniband"))
+    except OSError:
+        return 0
 
 
 def hostname() -> str:

@@ -40,6 +40,9 @@ TASKS_PER_JOB_MAX: Final = 131_072
 """80,000 GPUs with a task each, with room."""
 GPUS_PER_NODE_MAX: Final = 64
 """The largest shipped node has 16; NVL racks show up as many nodes."""
+SHARES_PER_GPU_MAX: Final = 48
+"""Soft shares of one GPU where nothing else is said: the clients of one MPS server up to CUDA 13.0 (60 from 13.1 on)."""
+PARTS_PER_NODE_MAX: Final = GPUS_PER_NODE_MAX * SHARES_PER_GPU_MAX
 CPUS_PER_NODE_MAX: Final = 4_096
 MEMORY_BYTES_MAX: Final = 1 << 50
 ARRAY_TASKS_MAX: Final = 10_000

@@ -20,6 +20,7 @@ from shoal.base.errors import Fault, Invalid
 from shoal.base.units import parse_duration_ms
 from shoal.formats import yaml
 from shoal.formats.jobfile import JobFile, expand
+from shoal.formats.partition import partition_of
 from shoal.formats.shape import shape_faults
 from shoal.formats.workload import GIB, NodeKind, TraceJob, in_order, node_of
 from shoal.model.codec import convert
@@ -41,7 +42,10 @@ _NAMED_JOB = re.compile(r"(?:(?P<condition>after|afterok|afternotok|afterany):)?
 
 
 class Nodes(Spec, frozen=True, kw_only=True):
-    """Nodes that are alike. `topology` goes from the widest level inwards."""
+    """
+    Nodes that are alike. `topology` goes from the widest level inwards. `parts`: what their GPUs may be given as beside whole; MIG ones
+    are given in instances only.
+    """
 
     nodes: str
     gpus: int = 8
@@ -51,6 +55,7 @@ class Nodes(Spec, frozen=True, kw_only=True):
     memory: Memory = Memory(1024 * GIB)
     pool: str = "default"
     topology: dict[str, str] = {}
+    parts: str = "whole"
 
 
 class QueueEntry(Spec, frozen=True, kw_only=True):
@@ -287,6 +292,7 @@ def nodes_of(entry: Nodes) -> tuple[Node, ...]:
         cpus=entry.cpus,
         memory_bytes=entry.memory.bytes,
         gpu_memory_bytes=entry.gpu_memory.bytes,
+        partition=partition_of(entry.parts),
     )
     return tuple(node_of(name, kind, entry.pool, tuple(entry.topology.items())) for name in names_of(entry.nodes))
 
@@ -399,6 +405,7 @@ def _cluster_rules(sheet: _Sheet) -> list[Fault]:
     seen: set[str] = set()
     for at, entry in enumerate(sheet.cluster):
         faults += _tried(lambda entry=entry: names_of(entry.nodes), f"/cluster/{at}/nodes")
+        faults += _tried(lambda entry=entry: partition_of(entry.parts), f"/cluster/{at}/parts")
         if not 0 <= entry.gpus <= limits.GPUS_PER_NODE_MAX:
             faults.append(Fault(f"gpus is {entry.gpus}; from 0 to {limits.GPUS_PER_NODE_MAX} is possible", f"/cluster/{at}/gpus"))
         names = [] if faults else list(names_of(entry.nodes))

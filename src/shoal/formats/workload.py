@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.model.job import GpuAsk, GroupSpec, JobSpec
 from shoal.model.node import Device, Node, NodeFacts
+from shoal.model.part import Partition
 from shoal.model.values import CountRange, Memory
 
 GIB = 1 << 30
@@ -77,12 +78,22 @@ class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 128
     memory_bytes: int = 1024 * GIB
     gpu_memory_bytes: int = 80 * GIB
+    partition: Partition = Partition()
 
 
 def node_of(name: str, kind: NodeKind, pool: str = "default", topology: tuple[tuple[str, str], ...] = ()) -> Node:
     """A READY node with its GPUs, four to an island."""
     devices = tuple(
-        Device(uuid=f"{name}-{at}", index=at, model=kind.model, memory_bytes=kind.gpu_memory_bytes, island=at // 4, numa=at // 4)
+        Device(
+            uuid=f"{name}-{at}",
+            index=at,
+            model=kind.model,
+            memory_bytes=kind.gpu_memory_bytes,
+            island=at // 4,
+            numa=at // 4,
+            mig="off" if kind.partition.mig == "off" else "on",
+            partition=kind.partition,
+        )
         for at in range(kind.gpus)
     )
     facts = NodeFacts(hostname=name, address=name, cpus=kind.cpus, memory_bytes=kind.memory_bytes, devices=devices)

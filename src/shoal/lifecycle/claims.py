@@ -17,8 +17,8 @@ from shoal.model.plan import Reserve
 from shoal.model.queue import Claim
 
 
-def claims_for(reserve: Reserve, expires_ms: int, term: int) -> tuple[Claim, ...]:
-    """The claims that keep this room, one per member."""
+def claims_for(reserve: Reserve, project: str, expires_ms: int, term: int) -> tuple[Claim, ...]:
+    """The claims that keep this room for a job of this project, one per member."""
     return tuple(
         Claim(
             id=f"{reserve.job}.claim.{rank}",
@@ -29,6 +29,8 @@ def claims_for(reserve: Reserve, expires_ms: int, term: int) -> tuple[Claim, ...
             memory_bytes=member.memory_bytes,
             term=term,
             expires_ms=expires_ms,
+            parts=member.parts,
+            project=project,
         )
         for rank, member in enumerate(reserve.members)
     )

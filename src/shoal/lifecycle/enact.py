@@ -56,7 +56,7 @@ def enact_place(
     message = f"preparing on {len(claims)} nodes"
     preparing = Reason(code=ReasonCode.PREPARING, message=message, since_ms=now_ms, until_ms=attempt.prepare_by_ms)
     started = replace(job, state=state, attempt=number, reason=preparing, started_ms=None, ending=None, outcome=None)
-    gpus = sum(len(claim.devices) for claim in claims)
+    gpus = sum(len(claim.gpus_touched) for claim in claims)
     placed = JobPlaced(attempt=number, nodes=tuple(claim.node for claim in claims), gpus=gpus, predicted=place.predicted)
     return ChangeSet(
         put=(started, attempt, *claims),
@@ -87,10 +87,11 @@ def _claims(place: Place, job: Job, nodes: Mapping[str, Node], number: int, now_
                 group=member.group,
                 group_rank=group_ranks[member.group],
                 devices=member.devices,
+                parts=member.parts,
                 gpu_model=place.gpu_model,
                 cpu_milli=member.cpu_milli,
                 memory_bytes=member.memory_bytes,
-                tasks=task_places(rank, tasks, member.devices),
+                tasks=task_places(rank, tasks, member.devices, member.parts),
                 claimed_ms=now_ms,
             )
         )

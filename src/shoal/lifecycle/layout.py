@@ -11,17 +11,19 @@ from msgspec.structs import replace
 
 from shoal.model.attempt import TaskPlace
 from shoal.model.job import GpuAsk, JobSpec, Resources
+from shoal.model.part import DevicePart
 from shoal.model.plan import Place
 
 
 class GroupLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What each node of one group runs. `gpus` is per node. (CPUs and memory where none are named: `scheduling.asks`.)"""
+    """What each node of one group runs: whole `gpus`, `parts` of GPUs. (CPUs and memory where none are named: `scheduling.asks`.)"""
 
     name: str = ""
     nodes_low: int
     nodes_high: int
     tasks_per_node: int
     gpus: int = 0
+    parts: int = 0
 
     @property
     def gpus_per_task(self) -> int:
@@ -54,15 +56,22 @@ def _group(name: str, ask: Resources) -> GroupLayout:
         nodes_low=ask.nodes.low if ask.nodes else 1,
         nodes_high=ask.nodes.high if ask.nodes else 1,
         tasks_per_node=tasks,
-        gpus=gpus_per_node(ask.gpus, tasks),
+        gpus=0 if in_parts(ask.gpus) else gpus_per_node(ask.gpus, tasks),
+        parts=gpus_per_node(ask.gpus, tasks) if in_parts(ask.gpus) else 0,
     )
 
 
 def gpus_per_node(ask: GpuAsk | None, tasks_per_node: int) -> int:
-    """Whole GPUs of one node: `count` as it stands, or once per task with `per: task`."""
+    """GPUs, or parts of them, of one node: `count` as it stands, or once per task with `per: task`. A share without a count is one."""
     if ask is None:
         return 0
-    return ask.count * tasks_per_node if ask.per == "task" else ask.count
+    count = ask.count or int(ask.share is not None or ask.share_memory is not None)
+    return count * tasks_per_node if ask.per == "task" else count
+
+
+def in_parts(ask: GpuAsk | None) -> bool:
+    """True if parts of GPUs are asked for, and not whole ones."""
+    return ask is not None and (ask.mig is not None or ask.share is not None or ask.share_memory is not None)
 
 
 def chosen(spec: JobSpec, place: Place) -> int | None:
@@ -78,16 +87,27 @@ def chosen(spec: JobSpec, place: Place) -> int | None:
 def _is_laid_out(groups: tuple[GroupLayout, ...], place: Place) -> bool:
     for group in groups:
         members = [m for m in place.members if m.group == group.name]
-        if not group.nodes_low <= len(members) <= group.nodes_high or any(len(m.devices) != group.gpus for m in members):
+        if not group.nodes_low <= len(members) <= group.nodes_high:
+            return False
+        if any((len(member.devices), len(member.parts)) != (group.gpus, group.parts) for member in members):
             return False
     return True
 
 
-def task_places(first_rank: int, tasks: int, devices: tuple[str, ...]) -> tuple[TaskPlace, ...]:
-    """The tasks of one node: ranks from `first_rank` on, devices in equal contiguous runs (neighbours share a switch or an island)."""
-    share = len(devices) // tasks
+def task_places(first_rank: int, tasks: int, devices: tuple[str, ...], parts: tuple[DevicePart, ...] = ()) -> tuple[TaskPlace, ...]:
+    """
+    The tasks of one node: ranks from `first_rank` on, devices in equal contiguous runs (neighbours share a switch or an island), and so
+    the parts of devices.
+    """
+    whole, pieces = len(devices) // tasks, len(parts) // tasks
     return tuple(
-        TaskPlace(rank=first_rank + local, local_rank=local, devices=devices[local * share : (local + 1) * share]) for local in range(tasks)
+        TaskPlace(
+            rank=first_rank + local,
+            local_rank=local,
+            devices=devices[local * whole : (local + 1) * whole],
+            parts=parts[local * pieces : (local + 1) * pieces],
+        )
+        for local in range(tasks)
     )
 
 

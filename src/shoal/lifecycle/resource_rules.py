@@ -11,6 +11,7 @@ from shoal.lifecycle.layout import GroupLayout, alternatives, layout, overlaid
 from shoal.lifecycle.names import name_faults
 from shoal.model.job import GpuAsk, JobSpec, Resources
 
+_PROFILE = re.compile(r"[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z.]{1,16})?")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -61,14 +62,12 @@ def _alone(asked: Resources, place: str) -> tuple[Fault, ...]:
 
 def _gpus(ask: GpuAsk, place: str) -> tuple[Fault, ...]:
     faults: list[Fault] = []
-    for name in ("mig", "share", "share_memory"):
-        if getattr(ask, name) is not None:
-            faults.append(Fault(f"gpus.{name} is not available in this version; ask for whole GPUs with gpus.count", f"{place}/{name}"))
+    faults += _parts(ask, place)
     faults += between(
         "gpus.count", ask.count, 0, limits.GPUS_PER_NODE_MAX, f"{place}/count", "it counts the GPUs of one node: use more nodes"
     )
-    if ask.count == 0 and not faults and (ask.model or ask.memory):
-        faults.append(Fault("gpus names a model or memory but asks for none: add count, for example count: 1", f"{place}/count"))
+    if ask.count == 0 and not faults and (ask.model or ask.memory or ask.mig) and ask.share is None and ask.share_memory is None:
+        faults.append(Fault("gpus names a model, memory or profile but asks for none: add count, for example count: 1", f"{place}/count"))
     faults += between("the count of models", len(ask.model), 0, limits.MODELS_PER_ASK_MAX, f"{place}/model")
     for i, model in enumerate(ask.model[: limits.MODELS_PER_ASK_MAX]):
         if not _MODEL.fullmatch(model):
@@ -78,6 +77,27 @@ def _gpus(ask: GpuAsk, place: str) -> tuple[Fault, ...]:
         faults.append(
             Fault(f"gpus.memory starts at {format_memory(ask.memory.least_bytes)}; at most {most} is possible", f"{place}/memory")
         )
+    return tuple(faults)
+
+
+def _parts(ask: GpuAsk, place: str) -> tuple[Fault, ...]:
+    """A part of a GPU is an instance of a MIG profile, or a soft share: thousandths, bytes, or both."""
+    faults: list[Fault] = []
+    if ask.mig is not None and (ask.share is not None or ask.share_memory is not None):
+        faults.append(Fault("gpus.mig and gpus.share exclude each other: a MIG instance is not shared", f"{place}/mig"))
+    if ask.mig is not None and not _PROFILE.fullmatch(ask.mig):
+        faults.append(Fault(f"gpus.mig {ask.mig[:80]!r} is no profile; write it as the driver does, for example 1g.10gb", f"{place}/mig"))
+    if ask.share is not None:
+        advice = "it counts thousandths of one GPU: 250 is a quarter; ask for whole GPUs with gpus.count"
+        faults += between("gpus.share", ask.share, 1, 1_000, f"{place}/share", advice)
+    if ask.share_memory is not None and not 0 < ask.share_memory.bytes <= limits.MEMORY_BYTES_MAX:
+        most = format_memory(limits.MEMORY_BYTES_MAX)
+        faults.append(
+            Fault(f"gpus.share_memory is {ask.share_memory.plain()}; above 0 and at most {most} is possible", f"{place}/share_memory")
+        )
+    if (ask.share is not None or ask.share_memory is not None) and ask.count > 1 and ask.per == "node":
+        message = f"gpus.count is {ask.count} beside a share: a task has one share of one GPU; use per: task with a task for each"
+        faults.append(Fault(message, f"{place}/count"))
     return tuple(faults)
 
 
@@ -121,10 +141,11 @@ def _split(group: GroupLayout, ask: GpuAsk | None, place: str) -> tuple[Fault, .
         return ()
     if ask.per == "task":
         what = f"gpus.count {ask.count} per task times tasks_per_node {group.tasks_per_node}"
-        return between(what, group.gpus, 0, limits.GPUS_PER_NODE_MAX, f"{place}/gpus/count", "use more nodes")
-    if ask.count % group.tasks_per_node:
+        return between(what, group.gpus + group.parts, 0, limits.GPUS_PER_NODE_MAX, f"{place}/gpus/count", "use more nodes")
+    if (group.gpus + group.parts) % group.tasks_per_node:
+        count = group.gpus + group.parts
         message = (
-            f"gpus.count is {ask.count} and tasks_per_node is {group.tasks_per_node}: every task gets the same count of GPUs; "
+            f"gpus.count is {count} and tasks_per_node is {group.tasks_per_node}: every task gets the same count of GPUs; "
             f"use a multiple of {group.tasks_per_node}, or per: task"
         )
         return (Fault(message, f"{place}/gpus/count"),)

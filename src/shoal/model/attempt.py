@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from shoal.model.job import JobEnd, Usage
+from shoal.model.part import DevicePart
 
 
 class AllocationState(StrEnum):
@@ -39,6 +40,7 @@ class TaskPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rank: int
     local_rank: int
     devices: tuple[str, ...] = ()
+    parts: tuple[DevicePart, ...] = ()
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -61,6 +63,9 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str = ""
     group_rank: int = 0
     devices: tuple[str, ...] = ()
+    """Whole ones."""
+    parts: tuple[DevicePart, ...] = ()
+    """Pieces of others."""
     gpu_model: str = ""
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -81,6 +86,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Processes that outlived the kill (uninterruptible): time alone never fences this allocation."""
     usage: Usage = Usage()
     version: int = 0
+
+    @property
+    def gpus_touched(self) -> tuple[str, ...]:
+        """Every GPU that it has, or has a part of, once each."""
+        return tuple(dict.fromkeys((*self.devices, *(part.device for part in self.parts)))) if self.parts else self.devices
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

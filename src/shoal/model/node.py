@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.model.part import Partition
 from shoal.model.reason import Reason
 
 
@@ -43,6 +44,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     numa: int = 0
     pci: str = ""
     mig: Literal["off", "on"] = "off"
+    partition: Partition = Partition()
     broken: Reason | None = None
 
 

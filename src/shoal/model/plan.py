@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.model.part import DevicePart
 from shoal.model.reason import Reason
 
 
@@ -15,6 +16,8 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     devices: tuple[str, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
+    parts: tuple[DevicePart, ...] = ()
+    """Pieces of further devices."""
 
 
 class _Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):

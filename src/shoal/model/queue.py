@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from shoal.model.job import Spec
+from shoal.model.part import DevicePart
 
 
 class Quota(Spec, frozen=True, kw_only=True):
@@ -62,4 +63,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory_bytes: int
     term: int
     expires_ms: int
+    parts: tuple[DevicePart, ...] = ()
+    project: str = ""
+    """The job's: soft shares are kept beside those of one project only."""
     version: int = 0

@@ -1,7 +1,8 @@
 """
 One GPU for many: MIG instances (where they fit, which mixes there are, what a cut gives up), MPS and time slicing, and the tenant rule.
 
-Pure geometry over `facts.mig`. `starts_for` says where a profile fits, `best_start` follows the rule: smallest at the highest slot.
+Pure geometry over `facts.mig`. `starts_for` says where a profile fits; `best_start` takes the start that leaves most possible beside it:
+small ones at the highest slots, so that large ones keep the low slots that they need. Placement asks the same two.
 """
 
 from __future__ import annotations
@@ -43,9 +44,36 @@ def starts_for(geometry: facts.Geometry, placed: Placed, want: facts.Profile) ->
     return tuple(start for start in want.starts if free.issuperset(range(start, start + want.memory)))
 
 
-def best_start(geometry: facts.Geometry, placed: Placed, want: facts.Profile) -> int | None:
-    """The start that keeps most room for larger profiles: the highest that fits. None where there is none."""
-    return max(starts_for(geometry, placed, want), default=None)
+def best_start(geometry: facts.Geometry, placed: Placed, want: facts.Profile, among: tuple[int, ...] | None = None) -> int | None:
+    """The start (of those in `among`, where it is given) that leaves most possible; the highest of equal ones; None if there is none."""
+    starts = starts_for(geometry, placed, want) if among is None else among
+    return max(starts, key=lambda start: (room_left(geometry, (*placed, (want, start))), start), default=None)
+
+
+def room_left(geometry: facts.Geometry, placed: Placed) -> int:
+    """What can still be made: over all profiles and starts that fit alone, the sum of their memory slices."""
+    return sum(len(starts_for(geometry, placed, profile)) * profile.memory for profile in geometry.profiles)
+
+
+def mig_charge(geometry: facts.Geometry, profile: facts.Profile) -> int:
+    """What an instance counts for, in thousandths of its GPU: the larger of its compute and memory fraction, rounded up."""
+    return max(-(-1_000 * profile.compute // geometry.compute), -(-1_000 * profile.memory // geometry.memory))
+
+
+def share_held(thousandths: int, memory_bytes: int, usable_bytes: int) -> tuple[int, int]:
+    """
+    (thousandths, bytes) that a soft share takes of a GPU: where one is not asked for (0) it is the same part of the GPU as the other.
+
+    Rounded down, so that shares which fill one of the two are never refused for the other.
+    """
+    if not memory_bytes:
+        return thousandths, thousandths * usable_bytes // 1_000
+    return thousandths or memory_bytes * 1_000 // max(1, usable_bytes), memory_bytes
+
+
+def share_charge(thousandths: int, memory_bytes: int, usable_bytes: int) -> int:
+    """What a soft share counts for, in thousandths of its GPU: its own, or its bytes over the usable ones rounded up, if that is more."""
+    return max(thousandths, -(-memory_bytes * 1_000 // max(1, usable_bytes)))
 
 
 def maximal_placements(geometry: facts.Geometry, profiles: tuple[facts.Profile, ...]) -> tuple[Placed, ...]:
@@ -177,7 +205,7 @@ def mig_fragmentation(x: MigFragmentation) -> Answer:
     work.find("starts", starts, "slots", "start positions of the profile, lowest first")
     best = best_start(geometry, placed, geometry.named(x.want))
     if best is not None:
-        work.find("best_start", best, "index", "the highest: it keeps most room for larger profiles")
+        work.find("best_start", best, "index", "leaves most possible beside it, the highest of equal ones")
     work.find("free_slices", len(free_slots(geometry, placed)), "1", "memory slices that nothing covers")
     left = geometry.compute - sum(profile.compute for profile, _ in placed)
     short = left < geometry.named(x.want).compute

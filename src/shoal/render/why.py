@@ -63,7 +63,7 @@ def reason_numbers(reason: Reason) -> list[str]:
 
 
 def _count(resource: str | None, value: int) -> str:
-    if resource == "memory":
+    if resource in ("memory", "gpu_memory"):
         return bytes_text(value)
     return thousandths_text(value) if resource == "cpu" else str(value)
 

@@ -21,10 +21,23 @@ from shoal.model.mesh import sizes_of
 from shoal.scheduling.policy import CPU_MILLI_WITH_GPUS, CPU_MILLI_WITHOUT_GPUS
 
 
+class PieceAsk(NamedTuple):
+    """
+    A part of a GPU: an instance of a MIG profile, or a soft share of thousandths, of bytes, or of both (0: as the other says).
+
+    A soft share lies beside those of one `tenant` (its project) only.
+    """
+
+    profile: str = ""
+    thousandths: int = 0
+    memory_bytes: int = 0
+    tenant: str = ""
+
+
 class MemberAsk(NamedTuple):
     """
     What one node gives to one member. `most_bytes` -1: no upper bound on a device's memory; `models` in the order of preference; `pool`
-    empty: a node of any pool.
+    empty: a node of any pool. `gpus` are whole ones; who asks for `pieces` of them asks for none.
     """
 
     gpus: int = 0
@@ -34,6 +47,13 @@ class MemberAsk(NamedTuple):
     cpu_milli: int = 0
     memory_bytes: int = 0
     pool: str = ""
+    pieces: int = 0
+    piece: PieceAsk | None = None
+
+    @property
+    def wants_gpus(self) -> bool:
+        """True if it asks for GPUs or parts of them."""
+        return self.gpus > 0 or self.pieces > 0
 
 
 class GroupAsk(NamedTuple):
@@ -102,14 +122,20 @@ _Where = tuple[str | None, bool, tuple[str, ...], tuple[int, str] | None, tuple[
 
 def shape_of(job: Job) -> Shape:
     """The shape of a job as it stands (its avoid list included)."""
-    return shape_of_spec(job.spec, job.avoid)
+    return shape_of_spec(job.spec, job.avoid, job.project)
 
 
-def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = ()) -> Shape:
-    """The shape that a job of this spec has while it avoids these nodes."""
+def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = (), project: str = "") -> Shape:
+    """The shape that a job of this spec and project has while it avoids these nodes."""
     groups = tuple((group.name, _asked(group)) for group in spec.groups) if spec.groups else ()
     where = _where(spec.topology, tuple(sorted(set(avoid))) if avoid else ())
-    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, where)
+    tenant = project if _asks_shares(spec) else ""  # Whole GPUs and instances are the same question, whoever asks.
+    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, where, tenant)
+
+
+def _asks_shares(spec: JobSpec) -> bool:
+    asks = (part.gpus for part in (spec, *spec.groups, *spec.any_of, *spec.ordered))
+    return any(ask is not None and (ask.share is not None or ask.share_memory is not None) for ask in asks)
 
 
 def _where(topology: Topology | None, avoid: tuple[str, ...]) -> _Where:
@@ -151,23 +177,24 @@ def _shape(
     any_of: tuple[Resources, ...],
     ordered: tuple[Resources, ...],
     where: _Where,
+    tenant: str,
 ) -> Shape:
     """`where` is what the fields of a `Shape` after `ordered` are."""
     entries = ordered or any_of
     if entries:
-        alternatives = tuple(_alternative(i, _overlay(whole, _asked(entry)), groups) for i, entry in enumerate(entries))
+        alternatives = tuple(_alternative(i, _overlay(whole, _asked(entry)), groups, tenant) for i, entry in enumerate(entries))
     else:
-        alternatives = (_alternative(None, whole, groups),)
+        alternatives = (_alternative(None, whole, groups, tenant),)
     return Shape(alternatives, bool(ordered), *where)
 
 
-def _alternative(entry: int | None, whole: Asked, groups: tuple[tuple[str, Asked], ...]) -> Alternative:
+def _alternative(entry: int | None, whole: Asked, groups: tuple[tuple[str, Asked], ...], tenant: str) -> Alternative:
     if not groups:
-        return Alternative(entry, (_group("", whole),))
+        return Alternative(entry, (_group("", whole, tenant),))
     parts = [_overlay(whole, own) for _, own in groups]
     pool = next((part.pool for part in parts if part.pool), None)  # The gang lies in one, so what one group names holds for all.
     named = [part if part.pool else part._replace(pool=pool) for part in parts]
-    return Alternative(entry, tuple(_group(name, part) for (name, _), part in zip(groups, named, strict=True)))
+    return Alternative(entry, tuple(_group(name, part, tenant) for (name, _), part in zip(groups, named, strict=True)))
 
 
 def _overlay(under: Asked, over: Asked) -> Asked:
@@ -175,15 +202,15 @@ def _overlay(under: Asked, over: Asked) -> Asked:
     return under._replace(**{name: value for name, value in over._asdict().items() if value is not None})
 
 
-def _group(name: str, asked: Asked) -> GroupAsk:
+def _group(name: str, asked: Asked, tenant: str) -> GroupAsk:
     low, high = asked.nodes or (1, 1)
-    return GroupAsk(name, low, high, _member(asked))
+    return GroupAsk(name, low, high, _member(asked, tenant))
 
 
-def _member(asked: Asked) -> MemberAsk:
+def _member(asked: Asked, tenant: str) -> MemberAsk:
     gpus = asked.gpus
     tasks = asked.tasks_per_node or 1
-    count = 0 if gpus is None else gpus.count * (tasks if gpus.per == "task" else 1)
+    count = 0 if gpus is None else (gpus.count or _one_share(gpus)) * (tasks if gpus.per == "task" else 1)
     memory_bytes, pool = asked.memory_bytes or 0, asked.pool or ""
     if gpus is None or count == 0:
         cpu_milli = CPU_MILLI_WITHOUT_GPUS * tasks if asked.cpus is None else asked.cpus * 1_000
@@ -191,4 +218,20 @@ def _member(asked: Asked) -> MemberAsk:
     cpu_milli = CPU_MILLI_WITH_GPUS if asked.cpus is None else asked.cpus * 1_000
     least, most = (gpus.memory.least_bytes, gpus.memory.most_bytes) if gpus.memory else (0, None)
     models = tuple(dict.fromkeys(gpus.model))
-    return MemberAsk(count, models, least, -1 if most is None else most, cpu_milli, memory_bytes, pool)
+    piece = _piece(gpus, tenant)
+    whole, pieces = (count, 0) if piece is None else (0, count)
+    return MemberAsk(whole, models, least, -1 if most is None else most, cpu_milli, memory_bytes, pool, pieces, piece)
+
+
+def _one_share(gpus: GpuAsk) -> int:
+    """A share is one, unless a count says otherwise."""
+    return 0 if gpus.share is None and gpus.share_memory is None else 1
+
+
+def _piece(gpus: GpuAsk, tenant: str) -> PieceAsk | None:
+    if gpus.mig is not None:
+        return PieceAsk(profile=gpus.mig)
+    if gpus.share is None and gpus.share_memory is None:
+        return None
+    memory_bytes = gpus.share_memory.bytes if gpus.share_memory is not None else 0
+    return PieceAsk(thousandths=gpus.share or 0, memory_bytes=memory_bytes, tenant=tenant)

@@ -16,7 +16,8 @@ from shoal.model.attempt import Allocation
 from shoal.model.node import Node, NodeState
 from shoal.model.reason import Holder
 from shoal.scheduling.board import Board
-from shoal.scheduling.rooms import Need
+from shoal.scheduling.rooms import Need, accepted_devices
+from shoal.scheduling.shares import room_for
 from shoal.scheduling.shortfall import Shortfall, nodes_text
 
 
@@ -25,14 +26,14 @@ def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = 
     jobs: dict[tuple[str, str], set[str]] = {}
     gpus: dict[tuple[str, str], int] = {}
     for held in board.allocations.values():
-        wanted = model is None or (held.gpu_model == model and bool(held.devices))
+        wanted = model is None or (held.gpu_model == model and bool(held.gpus_touched))
         if wanted and (queues is None or held.queue in queues) and (not pool or _pool_of(board, held) == pool):
             key = (held.project, held.queue)
             jobs.setdefault(key, set()).add(held.job)
-            gpus[key] = gpus.get(key, 0) + len(held.devices)
+            gpus[key] = gpus.get(key, 0) + 1_000 * len(held.devices) + sum(part.charge for part in held.parts)
     ordered = sorted(gpus, key=lambda key: (-gpus[key], -len(jobs[key]), key))
     shown = ordered[: limits.HOLDERS_SHOWN_MAX]
-    return tuple(Holder(project=key[0], queue=key[1], jobs=len(jobs[key]), gpus=gpus[key]) for key in shown)
+    return tuple(Holder(project=key[0], queue=key[1], jobs=len(jobs[key]), gpus=-(-gpus[key] // 1_000)) for key in shown)
 
 
 def _pool_of(board: Board, held: Allocation) -> str | None:
@@ -56,7 +57,7 @@ def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...]
     need = shortfall.part.need
     looked_at = _rows_if_empty(board, need)[: max(limits.BLOCKING_NODES_MAX, 2 * shortfall.missing)]
     candidates = [(len(jobs), row, jobs) for row in looked_at if (jobs := _in_the_way_on(board, row, need))]
-    candidates.sort(key=lambda item: (sum(len(held.devices) for held in item[2]), item[0], item[1]))
+    candidates.sort(key=lambda item: (sum(len(held.gpus_touched) for held in item[2]), item[0], item[1]))
     chosen = candidates[: shortfall.missing]
     if len(chosen) < shortfall.missing:
         return (), ()
@@ -96,7 +97,7 @@ def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
 
 def _gpus_each(shortfall: Shortfall) -> int:
     """The most GPUs that as many nodes as asked have free, where that is fewer than asked."""
-    if not shortfall.resource.startswith("gpu") or len(shortfall.free_by_row) < shortfall.nodes_asked:
+    if not shortfall.resource.startswith("gpu/") or len(shortfall.free_by_row) < shortfall.nodes_asked:
         return 0
     descending = np.sort(shortfall.free_by_row)[::-1]
     each = int(descending[shortfall.nodes_asked - 1])
@@ -123,7 +124,7 @@ def _rows_if_empty(board: Board, need: Need) -> list[int]:
 def _in_the_way_on(board: Board, row: int, need: Need) -> list[Allocation]:
     """Allocations that must end before the node has room; empty if their end would not be enough."""
     held = [board.allocations[held] for held in board.held_on.get(board.columns.nodes[row].id, ())]
-    held.sort(key=lambda allocation: (-len(allocation.devices), -allocation.cpu_milli, allocation.id))
+    held.sort(key=lambda allocation: (-len(allocation.gpus_touched), -allocation.cpu_milli, allocation.id))
     ending: list[Allocation] = []
     for allocation in held:
         if _fits(board, row, need, ending):
@@ -150,10 +151,15 @@ def _fits(board: Board, row: int, need: Need, ending: Iterable[Allocation]) -> b
         return False
     if need.model is None:
         return True
-    gone = {uuid for held in ending for uuid in held.devices}
-    free = int(columns.free_mask[row])
-    for at, device in enumerate(columns.nodes[row].facts.devices[: limits.GPUS_PER_NODE_MAX]):
-        if device.uuid in gone:
-            free |= 1 << at
-    accepted = columns.layouts[row].accepted(need.model, member.least_bytes, member.most_bytes)
-    return (free & int(columns.healthy[row]) & accepted).bit_count() >= member.gpus
+    free = int(columns.free_mask[row]) | columns.mask_of(row, tuple(uuid for held in ending for uuid in held.devices))
+    left = {at: list(pieces) for at, pieces in columns.parts_at(row).items()}
+    for held in ending:
+        for gone in columns.pieces_of(row, held.parts, held.project):
+            left[gone.at].remove(gone)
+    accepted, healthy = accepted_devices(columns.layouts[row], need), int(columns.healthy[row])
+    if member.piece is not None:
+        usable = (free | int(columns.shared_mask[row])) & healthy & accepted
+        pieces = {at: tuple(held) for at, held in left.items() if held}
+        return room_for(columns.layouts[row].devices, pieces, usable, member.piece, member.pieces)[0] >= member.pieces
+    free |= sum(1 << at for at, held in left.items() if not held)
+    return (free & healthy & accepted).bit_count() >= member.gpus

@@ -29,7 +29,7 @@ from shoal.scheduling.admit import Gate, gate_of
 from shoal.scheduling.columns import Columns, Holding
 from shoal.scheduling.horizon import Horizon
 from shoal.scheduling.pending import Pending
-from shoal.scheduling.quota import Charge, QuotaTree, charge_of
+from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
 
 
@@ -210,7 +210,7 @@ class Board:
         self.allocations[allocation.id] = allocation
         self.held_by.setdefault(allocation.job, {})[allocation.id] = None
         self.held_on.setdefault(allocation.node, {})[allocation.id] = None
-        holding = Holding(allocation.devices, allocation.cpu_milli, allocation.memory_bytes)
+        holding = Holding(allocation.devices, allocation.cpu_milli, allocation.memory_bytes, allocation.parts, allocation.project)
         self.columns.hold(allocation.node, allocation.id, holding)
         self._charge(allocation.queue, charge_of_allocation(allocation), 1)
 
@@ -244,7 +244,7 @@ class Board:
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim
         self.claims_by.setdefault(claim.job, {})[claim.id] = None
-        self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes))
+        self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes, claim.parts, claim.project))
 
     def _put_job(self, job: Job, moved: _Moved) -> None:
         if job.state in ENDED:
@@ -401,6 +401,7 @@ class Board:
         for claim in self.claims.values():
             if claim.node == node_id:
                 mask |= self.columns.mask_of(row, claim.devices)
+                mask |= self.columns.mask_of(row, tuple(part.device for part in claim.parts))
         return mask
 
     def at_once(self, array_id: str) -> int | None:
@@ -416,6 +417,8 @@ class Board:
             node.id: (
                 bool(columns.open[row]),
                 int(columns.free_mask[row]),
+                int(columns.shared_mask[row]),
+                dict(sorted(columns.parts.on(node.id).items())),
                 int(columns.healthy[row]),
                 int(columns.free_gpus[row]),
                 int(columns.cpu_free[row]),
@@ -483,11 +486,6 @@ class _Moved:
         self.nodes: dict[str, None] = {}
         self.jobs: dict[str, None] = {}
         self.queues = False
-
-
-def charge_of_allocation(allocation: Allocation) -> Charge:
-    """What an allocation is charged to its queue."""
-    return charge_of(len(allocation.devices), allocation.gpu_model, allocation.cpu_milli, allocation.memory_bytes)
 
 
 def _drop_from(index: dict[str, dict[str, None]], key: str, value: str) -> None:

@@ -22,7 +22,8 @@ from shoal.model.queue import Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
 from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape_of
-from shoal.scheduling.quota import DEFAULT_QUEUE, QuotaTree, add_charges, charge_of
+from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
+from shoal.scheduling.quota import DEFAULT_QUEUE, Charge, QuotaTree, add_charges, charge_of, charge_of_allocation
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class SnapshotRecords:
                 self._on.setdefault(held.node, []).append(held)
                 self._by.setdefault(held.job, []).append(held)
                 mine = self._in.setdefault(held.queue, {})
-                for resource, amount in charge_of(len(held.devices), held.gpu_model, held.cpu_milli, held.memory_bytes):
+                for resource, amount in charge_of_allocation(held):
                     mine[resource] = mine.get(resource, 0) + amount
 
     def node(self, node_id: str) -> Node | None:
@@ -189,7 +190,8 @@ def _check_together(records: Records, job: Job, place: Place, alternative: Alter
     if len({node.pool for node in nodes}) > 1:
         faults.append(f"job {job.address} is spread over pools")
     by_uuid = {device.uuid: device for node in nodes for device in node.facts.devices}
-    models = {by_uuid[uuid].model for member in place.members for uuid in member.devices if uuid in by_uuid}
+    given = [uuid for member in place.members for uuid in (*member.devices, *(part.device for part in member.parts))]
+    models = {by_uuid[uuid].model for uuid in given if uuid in by_uuid}
     if models - {place.gpu_model}:
         faults.append(f"job {job.address} gets {', '.join(sorted(models))}, and says {place.gpu_model or 'none'}")
     return faults
@@ -217,10 +219,11 @@ def _check_member(records: Records, member: PlacedMember, asked: MemberAsk) -> l
     if node is not None and asked.pool not in ("", node.pool):
         faults.append(f"pool {asked.pool} was asked for, and it is in pool {node.pool}")
     devices = {device.uuid: device for device in node.facts.devices} if node else {}
-    for uuid in member.devices:
+    for uuid in (*member.devices, *(part.device for part in member.parts)):
         device = devices.get(uuid)
         if device is not None and not _accepts(asked, device):
             faults.append(f"{device.model} with {device.memory_bytes} bytes was not asked for")
+    faults.extend(parts_asked_faults(member.parts, asked, devices))
     return faults
 
 
@@ -238,24 +241,30 @@ def _path_to(node: Node | None, level: str) -> tuple[tuple[str, str], ...] | Non
 
 
 def _check_nodes(records: Records, places: list[Place]) -> list[str]:
-    by_node: dict[str, list[PlacedMember]] = {}
+    by_node: dict[str, list[tuple[PlacedMember, str]]] = {}
     for place in places:
+        job = records.jobs.get(place.job)
         for member in place.members:
-            by_node.setdefault(member.node, []).append(member)
+            by_node.setdefault(member.node, []).append((member, job.project if job is not None else ""))
     return [fault for node_id, members in by_node.items() for fault in _check_node(records, node_id, members)]
 
 
-def _check_node(records: Records, node_id: str, members: list[PlacedMember]) -> list[str]:
+def _check_node(records: Records, node_id: str, placed: list[tuple[PlacedMember, str]]) -> list[str]:
     node = records.node(node_id)
     if node is None:
         return [f"node {node_id} is not there"]
     faults = [] if node.state is NodeState.READY else [f"node {node_id} is {node.state} and takes no work"]
     usable = {device.uuid for device in node.facts.devices if device.broken is None}
-    held = list(records.held_on(node_id))
+    held, members = list(records.held_on(node_id)), [member for member, _ in placed]
     used = [uuid for allocation in held for uuid in allocation.devices]
     taken = [uuid for member in members for uuid in member.devices]
     faults.extend(f"device {uuid} of {node_id} is not there or broken" for uuid in taken if uuid not in usable)
     faults.extend(f"device {uuid} of {node_id} is given twice" for uuid, n in _counts([*used, *taken]).items() if n > 1)
+    parts = [(part, a.project) for a in held for part in a.parts] + [(part, project) for m, project in placed for part in m.parts]
+    whole = {uuid for member in members for uuid in member.devices}
+    fresh = {part.device for member in members for part in member.parts}
+    faults.extend(f"device {uuid} of {node_id} is not there or broken" for uuid in sorted(fresh - usable))
+    faults.extend(part_faults(node, parts, {*used, *taken}, whole | fresh))
     cpu = sum(a.cpu_milli for a in held) + sum(m.cpu_milli for m in members)
     memory = sum(a.memory_bytes for a in held) + sum(m.memory_bytes for m in members)
     faults.extend(_over(node, cpu, memory))
@@ -280,13 +289,20 @@ def _check_quota(records: Records, places: list[Place]) -> list[str]:
         if job.queue not in tree.vertices:
             faults.append(f"job {job.address} is in queue {job.queue}, which is not there")
             continue
-        parts = (charge_of(len(m.devices), place.gpu_model, m.cpu_milli, m.memory_bytes) for m in place.members)
-        charge = add_charges(*parts)
+        charge = add_charges(*(_charge(records, place, member) for member in place.members))
         short = tree.short_of(job.queue, charge)
         if short is not None:
             faults.append(f"queue {job.queue} is {short[1]} of {short[0]} short for job {job.address}")
         tree.add(job.queue, charge)
     return faults
+
+
+def _charge(records: Records, place: Place, member: PlacedMember) -> Charge:
+    """From the facts, not from what the parts say of themselves."""
+    node = records.node(member.node)
+    devices = {device.uuid: device for device in node.facts.devices} if node is not None else {}
+    parts = sum(part_charge(part, devices[part.device]) for part in member.parts if part.device in devices)
+    return charge_of(len(member.devices), place.gpu_model, member.cpu_milli, member.memory_bytes, parts)
 
 
 def _trees_of(records: Records, names: set[str]) -> dict[str, Queue]:
@@ -340,6 +356,8 @@ def _check_holders(snapshot: Snapshot, held: list[Allocation]) -> list[str]:
         node = nodes.get(node_id)
         if node is not None:
             faults.extend(_over(node, sum(a.cpu_milli for a in mine), sum(a.memory_bytes for a in mine)))
+            parts = [(part, a.project) for a in mine for part in a.parts]
+            faults.extend(part_faults(node, parts, {uuid for a in mine for uuid in a.devices}))
     return faults
 
 

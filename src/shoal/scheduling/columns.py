@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from shoal.base import limits
 from shoal.model.node import Node, NodeState
+from shoal.model.part import DevicePart
 from shoal.scheduling.devices import DevicePlace, Layout, layout_of
+from shoal.scheduling.shares import PartTable, Pieces, part_of, piece_of
 
 Ints = NDArray[np.int64]
 Masks = NDArray[np.uint64]
@@ -31,6 +33,8 @@ class Holding(NamedTuple):
     devices: tuple[str, ...]
     cpu_milli: int
     memory_bytes: int
+    parts: tuple[DevicePart, ...] = ()
+    tenant: str = ""
 
 
 class Level(NamedTuple):
@@ -53,6 +57,9 @@ class Columns:
         self.kind = np.zeros(0, np.int32)
         self.open = np.zeros(0, np.bool_)
         self.free_mask: Masks = np.zeros(0, np.uint64)
+        self.shared_mask: Masks = np.zeros(0, np.uint64)
+        """Devices of which parts are held and, room given, more may be: never in `free_mask`."""
+        self.parts = PartTable()
         self.free_gpus: Ints = np.zeros(0, np.int64)
         self.cpu_free: Ints = np.zeros(0, np.int64)
         self.memory_free: Ints = np.zeros(0, np.int64)
@@ -135,6 +142,11 @@ class Columns:
         devices = self.nodes[row].facts.devices
         return tuple(devices[at].uuid for at in self.layouts[row].in_order(mask))
 
+    def parts_of(self, row: int, pieces: Pieces) -> tuple[DevicePart, ...]:
+        """Pieces as records name them."""
+        devices, places = self.nodes[row].facts.devices, self.layouts[row].devices
+        return tuple(part_of(piece, devices[piece.at].uuid, places[piece.at]) for piece in pieces)
+
     def mask_of(self, row: int, uuids: tuple[str, ...]) -> int:
         """The mask of devices of a node; those that it does not have any more are left out."""
         bits = self._bits[row]
@@ -150,6 +162,7 @@ class Columns:
         for name, holding in self._holdings.get(node_id, _NOTHING).items():
             if name != holder:
                 free &= ~self.mask_of(row, holding.devices)
+                free &= ~self.mask_of(row, tuple(part.device for part in holding.parts))
         return free & ~self.mask_of(row, tuple(self._dirty.get(node_id, ())))
 
     def with_freed(self, rows: Ints, masks: Masks, cpu_milli: Ints, memory_bytes: Ints) -> Columns:
@@ -161,6 +174,7 @@ class Columns:
         later.free_gpus[rows] = np.bitwise_count(later.free_mask[rows])
         later.cpu_free[rows] += cpu_milli
         later.memory_free[rows] += memory_bytes
+        later.shared_mask, later.parts = self.shared_mask & ~later.free_mask, self.parts.copy()
         later.touched, later.last_gift = [], 0
         return later
 
@@ -168,6 +182,7 @@ class Columns:
         """The same fleet with nothing on it and every node taking work that has not been given up: what could ever fit."""
         empty = copy.copy(self)
         empty.free_mask = self.healthy.copy()
+        empty.shared_mask, empty.parts = np.zeros_like(empty.free_mask), PartTable()
         empty.free_gpus = np.bitwise_count(self.healthy).astype(np.int64)
         empty.cpu_free, empty.memory_free = self.cpu_total.copy(), self.memory_total.copy()
         empty.open = np.array([node.state is not NodeState.LOST for node in self.nodes], np.bool_)
@@ -186,7 +201,7 @@ class Columns:
         count = len(ordered)
         self.kind = np.array([self._code(n, x) for n, x in zip(ordered, self.layouts, strict=True)], np.int32)
         self.open = np.zeros(count, np.bool_)
-        self.free_mask, self.healthy = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        self.free_mask, self.shared_mask, self.healthy = (np.zeros(count, np.uint64) for _ in range(3))
         self.free_gpus, self.cpu_free, self.memory_free = (np.zeros(count, np.int64) for _ in range(3))
         self.cpu_total, self.memory_total = (np.zeros(count, np.int64) for _ in range(2))
         for row in range(count):
@@ -217,6 +232,7 @@ class Columns:
             del column[row]
         for name in _COLUMNS:
             setattr(self, name, np.delete(getattr(self, name), row))
+        self.parts.put(node_id, {})
         self._moved_rows()
 
     def hold(self, node_id: str, holder: str, holding: Holding | None) -> None:
@@ -245,14 +261,28 @@ class Columns:
         """Works out what is free on a row from what is held there. Cost: the holdings on that node."""
         node, bits = self.nodes[row], self._bits[row]
         free, cpu, memory = int(self.healthy[row]), node.facts.cpus * 1_000, node.facts.memory_bytes
+        pieces: dict[int, Pieces] = {}
         for holding in self._holdings.get(node.id, _NOTHING).values():
             cpu -= holding.cpu_milli
             memory -= holding.memory_bytes
             for uuid in holding.devices:
                 free &= ~bits.get(uuid, 0)
+            for part in holding.parts:
+                at = bits.get(part.device, 0).bit_length() - 1
+                if at >= 0:
+                    pieces[at] = (*pieces.get(at, ()), piece_of(part, at, holding.tenant))
         for uuid in self._dirty.get(node.id, ()):
             free &= ~bits.get(uuid, 0)
-        self._write(row, free, cpu, memory)
+        if pieces or node.id in self.parts.by_node:
+            self._write_parts(row, free, {at: tuple(sorted(held)) for at, held in sorted(pieces.items())})
+        self._write(row, free & ~_mask_of(pieces), cpu, memory)
+
+    def _write_parts(self, row: int, usable: int, pieces: dict[int, Pieces]) -> None:
+        before = self.parts.on(self.nodes[row].id)
+        if any(pieces.get(at) != held for at, held in before.items()) or usable & ~int(self.free_mask[row] | self.shared_mask[row]):
+            self._gave()
+        self.parts.put(self.nodes[row].id, pieces)
+        self.shared_mask[row] = usable & _mask_of(pieces)
 
     def _judge(self, row: int) -> None:
         """Works out which devices are healthy and whether the node takes work; then what is free."""
@@ -271,13 +301,17 @@ class Columns:
 
     def _write(self, row: int, free: int, cpu: int, memory: int) -> None:
         if free & ~int(self.free_mask[row]) or cpu > self.cpu_free[row] or memory > self.memory_free[row]:
-            self.growth += 1
-            self.last_gift = len(self.touched) + 1
+            self._gave()
         self.free_mask[row] = free
         self.free_gpus[row] = free.bit_count()
         self.cpu_free[row] = cpu
         self.memory_free[row] = memory
         self.touch(row)
+
+    def _gave(self) -> None:
+        """The row that is touched next may take more than before."""
+        self.growth += 1
+        self.last_gift = len(self.touched) + 1
 
     def forget_touched(self) -> None:
         """Every reader has taken in all of `touched`."""
@@ -290,26 +324,75 @@ class Columns:
             self._start_afresh()
 
     # --- for the ledger ----------------------------------------------------------------------------------------------------
-    def take(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+    def take(self, row: int, mask: int, cpu_milli: int, memory_bytes: int, pieces: Pieces = ()) -> None:
         """Room on a node is used; the exact inverse of `give`."""
+        if pieces:
+            self._hold(row, pieces)
         if mask:
             free = int(self.free_mask[row]) & ~mask
             self.free_mask[row] = free
             self.free_gpus[row] = free.bit_count()
+            self.shared_mask[row] &= np.uint64(~mask & _ALL)
         self.cpu_free[row] -= cpu_milli
         self.memory_free[row] -= memory_bytes
         self.touch(row)
 
-    def give(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+    def give(self, row: int, mask: int, cpu_milli: int, memory_bytes: int, pieces: Pieces = ()) -> None:
         """Room on a node comes back."""
         if mask:
-            free = int(self.free_mask[row]) | mask
+            held = _mask_of(self.parts.on(self.nodes[row].id)) if self.parts.by_node else 0
+            free = int(self.free_mask[row]) | (mask & ~held)
             self.free_mask[row] = free
             self.free_gpus[row] = free.bit_count()
+            self.shared_mask[row] |= np.uint64(mask & held)
+        if pieces:
+            self._let_go(row, pieces)
         self.cpu_free[row] += cpu_milli
         self.memory_free[row] += memory_bytes
         self.last_gift = len(self.touched) + 1
         self.touch(row)
+
+    def _hold(self, row: int, pieces: Pieces) -> None:
+        """A device of which a part is held is not free as a whole; whether it takes more was said by `free_mask` before."""
+        node_id, free, shared = self.nodes[row].id, int(self.free_mask[row]), int(self.shared_mask[row])
+        for piece in pieces:
+            self.parts.add(node_id, piece)
+            moved = free & 1 << piece.at
+            free, shared = free ^ moved, shared | moved
+        self._set_masks(row, free, shared)
+
+    def _let_go(self, row: int, pieces: Pieces) -> None:
+        node_id, free, shared = self.nodes[row].id, int(self.free_mask[row]), int(self.shared_mask[row])
+        for piece in reversed(pieces):
+            if self.parts.drop(node_id, piece):
+                moved = shared & 1 << piece.at
+                free, shared = free | moved, shared ^ moved
+        self._set_masks(row, free, shared)
+
+    def _set_masks(self, row: int, free: int, shared: int) -> None:
+        self.free_mask[row], self.shared_mask[row] = free, shared
+        self.free_gpus[row] = free.bit_count()
+
+    def parts_at(self, row: int) -> dict[int, Pieces]:
+        """Held parts by device of a node; not to be written to."""
+        return self.parts.on(self.nodes[row].id)
+
+    def parts_recorded(self, row: int) -> tuple[dict[int, int], int]:
+        """(parts by device, devices that are healthy, clean and held by nobody as a whole), from records: no trial is seen."""
+        bits, node_id, counts = self._bits[row], self.nodes[row].id, dict[int, int]()
+        usable = int(self.healthy[row]) & ~self.mask_of(row, tuple(self._dirty.get(node_id, ())))
+        for holding in self._holdings.get(node_id, _NOTHING).values():
+            usable &= ~self.mask_of(row, holding.devices)
+            for part in holding.parts:
+                if part.device in bits:
+                    at = bits[part.device].bit_length() - 1
+                    counts[at] = counts.get(at, 0) + 1
+        return counts, usable
+
+    def pieces_of(self, row: int, parts: tuple[DevicePart, ...], tenant: str) -> Pieces:
+        """Parts of records as pieces; those of devices that the node does not have any more are left out."""
+        bits = self._bits[row]
+        return tuple(piece_of(part, bits[part.device].bit_length() - 1, tenant) for part in parts if part.device in bits)
 
     # --- rows ---------------------------------------------------------------------------------------------------------------
     def _insert(self, node: Node) -> int:
@@ -361,8 +444,16 @@ class Columns:
             self.capacity[resource] = self.capacity.get(resource, 0) + sign * amount
 
 
-_COLUMNS = ("kind", "open", "free_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
+_COLUMNS = ("kind", "open", "free_mask", "shared_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
 _NOTHING: dict[str, Holding] = {}
+_ALL = (1 << limits.GPUS_PER_NODE_MAX) - 1
+
+
+def _mask_of(pieces: dict[int, Pieces]) -> int:
+    mask = 0
+    for at in pieces:
+        mask |= 1 << at
+    return mask
 
 
 def _amounts(node: Node, layout: Layout, healthy: int) -> dict[str, int]:

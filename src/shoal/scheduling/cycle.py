@@ -146,7 +146,8 @@ class _Run:
                 row = board.columns.row.get(claim.node)
                 if row is not None:
                     mask = board.columns.mask_of(row, claim.devices) & board.columns.free_without(row, claim_id)
-                    self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes)
+                    pieces = board.columns.pieces_of(row, claim.parts, claim.project)
+                    self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes, pieces)
             if self.attempt(candidate, remember=False) is not None:
                 self.ledger.rewind(mark)
                 self.ledger.charge(found.queue, options_of(found.lane.state, board.columns)[0].charge_least)
@@ -185,7 +186,7 @@ class _Run:
         borrowed = self.board.quota.borrows(candidate.queue, found.charge)
         for seat in found.seats:
             asked = option.groups[seat.group].need.member
-            self.ledger.seat(seat.row, seat.mask, asked.cpu_milli, asked.memory_bytes)
+            self.ledger.seat(seat.row, seat.mask, asked.cpu_milli, asked.memory_bytes, seat.pieces)
         self.ledger.charge(candidate.queue, found.charge)
         return Place(
             job=candidate.job_id,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from shoal.base import limits
 from shoal.model.node import NodeFacts
+from shoal.model.part import Partition
 
 
 class DevicePlace(NamedTuple):
@@ -21,16 +22,19 @@ class DevicePlace(NamedTuple):
     island: int
     numa: int
     switch: int
+    partition: Partition = Partition()
 
 
 class Layout:
     """A build of node: its devices in order. Equal builds are one object (`layout_of` with a shared table)."""
 
-    __slots__ = ("_accepted", "_by_island", "_chosen", "by_model", "devices", "islands", "mask", "nests")
+    __slots__ = ("_accepted", "_by_island", "_chosen", "by_model", "devices", "islands", "mask", "nests", "whole")
 
     def __init__(self, devices: tuple[DevicePlace, ...]) -> None:
         self.devices = devices
         self.mask = (1 << len(devices)) - 1
+        self.whole = sum(1 << at for at, device in enumerate(devices) if device.partition.whole)
+        """Those that may be given whole."""
         self.by_model = _masks(devices, "model")
         self.islands = tuple(_masks(devices, "island").values())
         self.nests = (self.islands, tuple(_masks(devices, "numa").values()), tuple(_masks(devices, "switch").values()))
@@ -40,7 +44,7 @@ class Layout:
         self._accepted: dict[tuple[str, int, int], int] = {}
 
     def accepted(self, model: str, least_bytes: int, most_bytes: int) -> int:
-        """The devices of `model` whose memory lies in the range (`most_bytes` -1: no upper bound)."""
+        """The devices of `model`, given whole or not, whose memory lies in the range (`most_bytes` -1: no upper bound)."""
         key = (model, least_bytes, most_bytes)
         mask = self._accepted.get(key)
         if mask is None:
@@ -89,7 +93,9 @@ class Layout:
 
 def layout_of(facts: NodeFacts, known: dict[tuple[DevicePlace, ...], Layout]) -> Layout:
     """The layout of a machine; one object per distinct build in `known`. Devices past GPUS_PER_NODE_MAX are not used."""
-    devices = tuple(DevicePlace(d.model, d.memory_bytes, d.island, d.numa, d.switch) for d in facts.devices[: limits.GPUS_PER_NODE_MAX])
+    devices = tuple(
+        DevicePlace(d.model, d.memory_bytes, d.island, d.numa, d.switch, d.partition) for d in facts.devices[: limits.GPUS_PER_NODE_MAX]
+    )
     layout = known.get(devices)
     if layout is None:
         layout = known[devices] = Layout(devices)

@@ -33,7 +33,7 @@ def _ending_before(board: Board, reserved: Reserved) -> list[str]:
         (end, held.job)
         for row in rows
         for end, _, held in board.horizon.ending_on(row)
-        if end <= reserved.start_ms and _gives(board, row, held.devices, reserved)
+        if end <= reserved.start_ms and _gives(board, row, held.gpus_touched, reserved)
     }
     if not on_nodes:
         ends = board.horizon.job_ends_in(board.quota.tree_of(reserved.queue))
@@ -45,7 +45,8 @@ def _gives(board: Board, row: int, devices: tuple[str, ...], reserved: Reserved)
     """Whether a holder on a node has something that the reservation needs there: one of its GPUs, or cores and memory."""
     needed = 0
     for part in reserved.parts:
-        needed |= part.mask if part.row == row else 0
+        if part.row == row:
+            needed |= part.mask | sum({1 << piece.at for piece in part.pieces})
     return not needed or not devices or bool(needed & board.columns.mask_of(row, devices))
 
 

@@ -66,9 +66,10 @@ def _answer(job: Job, headline: str, now_ms: int, reasons: tuple[Reason, ...] = 
 # --- jobs that have started ---------------------------------------------------------------------------------------------------
 def _explain_live(board: Board, job: Job, now_ms: int) -> Explanation:
     held = [board.allocations[held] for held in board.held_by.get(job.id, ())]
-    gpus = sum(len(allocation.devices) for allocation in held)
+    gpus, parts = sum(len(allocation.devices) for allocation in held), sum(len(allocation.parts) for allocation in held)
     nodes = list(dict.fromkeys(allocation.node for allocation in sorted(held, key=lambda a: a.node_rank)))
     where = f" with {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
+    where += f" with {parts} part{'' if parts == 1 else 's'} of GPUs" if parts else ""
     verb = {JobState.STARTING: "is being started", JobState.RUNNING: "runs"}.get(job.state, "is ending")
     place = f"{verb} on {listed(nodes)}{where}" if nodes else f"{verb}, and holds nothing any more"
     headline = f"attempt {job.attempt} {place}"
@@ -251,19 +252,20 @@ def _capacity_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, .
         found.append(_with_holders(board, quota, tree_of(board, job.queue)))
     room = room_reason(board, shape, options, policy)
     if room is not None:
-        found.append(_with_blockers(board, _with_holders(board, room, None, _pool_asked(board, options)), options))
+        found.append(_with_blockers(board, _with_holders(board, room, None, _asked_of(board, options)), options))
     return tuple(found)
 
 
-def _pool_asked(board: Board, options: tuple[Option, ...]) -> str:
-    """The pool of the option that a reason about room speaks of."""
-    return nearest(board, options)[0].need.member.pool if options else ""
+def _asked_of(board: Board, options: tuple[Option, ...]) -> tuple[str, str | None]:
+    """The pool and, where parts of GPUs are asked for, the model of the option that a reason about room speaks of."""
+    need = nearest(board, options)[0].need if options else None
+    return ("", None) if need is None else (need.member.pool, need.model if need.member.pieces else None)
 
 
-def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None, pool: str = "") -> Reason:
-    model = (reason.resource or "").partition("/")[2] or None
+def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None, asked: tuple[str, str | None] = ("", None)) -> Reason:
+    pool, model = asked[0], asked[1] or (reason.resource or "").partition("/")[2] or None
     capacity = reason.capacity
-    if capacity is None and reason.resource is not None and reason.code in _ROOM_CODES:
+    if capacity is None and reason.resource is not None and reason.code in _ROOM_CODES and asked[1] is None:
         whole = board.columns.capacity_in(pool, reason.resource)
         capacity = whole // 1_000 if reason.resource.startswith("gpu") else whole
     return replace(reason, holders=holders_of(board, model, queues, pool), capacity=capacity)

@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from shoal.base import limits
 from shoal.model.attempt import Allocation, AllocationState
 from shoal.model.job import Job, JobState
-from shoal.scheduling.quota import Charge, add_charges, charge_of
+from shoal.scheduling.quota import Charge, add_charges, charge_of_allocation
 from shoal.scheduling.rooms import Need
+from shoal.scheduling.shares import Pieces, room_for
 from shoal.scheduling.sortedkeys import SortedKeys
 
 if TYPE_CHECKING:
     from shoal.scheduling.board import Board
+    from shoal.scheduling.columns import Columns
 
 Times = NDArray[np.int64]
 EndKey = tuple[int, str]
@@ -81,7 +83,7 @@ class Horizon:
                 del self._charge_of[job_id]
             return
         mine = [self._board.allocations[allocation_id] for allocation_id in held]
-        charges = [charge_of(len(a.devices), a.gpu_model, a.cpu_milli, a.memory_bytes) for a in mine]
+        charges = [charge_of_allocation(held) for held in mine]
         self._charge_of[job_id] = charges[0] if len(charges) == 1 else add_charges(*charges)
         end, queue = _end_of(self._board.jobs.get(job_id), mine), mine[0].queue
         if end == before and queue == self._queue_of[job_id]:
@@ -200,10 +202,39 @@ class Horizon:
         columns, member = self._board.columns, need.member
         fits: NDArray[np.bool_] = columns.cpu_free[rows] + self._freed.cpu_milli.ravel()[flat] >= member.cpu_milli
         fits &= columns.memory_free[rows] + self._freed.memory_bytes.ravel()[flat] >= member.memory_bytes
-        if need.model is not None:
+        if member.piece is not None:
+            accepted, times = self._board.rooms.accepted(need), self._times.ravel()[flat]
+            for at in np.flatnonzero(fits & (accepted[rows] != 0)).tolist():
+                fits[at] = self._parts_fit_by(int(rows[at]), int(times[at]), need, int(accepted[rows[at]]))
+            fits &= accepted[rows] != 0
+        elif need.model is not None:
             free = (self._freed.masks.ravel()[flat] & columns.healthy[rows]) | columns.free_mask[rows]
             fits &= np.bitwise_count(free & self._board.rooms.accepted(need)[rows]) >= member.gpus
         return fits
+
+    def _parts_fit_by(self, row: int, time_ms: int, need: Need, accepted: int) -> bool:
+        """Would the parts that a member asks for fit on a node with what ends by then given back?"""
+        columns, piece, most = self._board.columns, need.member.piece, need.member.pieces
+        assert piece is not None
+        claimed = self._board.claimed_on(row)
+        held = {at: list(pieces) for at, pieces in columns.parts_at(row).items()}
+        usable = int(columns.free_mask[row] | columns.shared_mask[row])
+        for end, _, allocation in self.ending_on(row):
+            if end <= time_ms:
+                usable |= columns.mask_of(row, allocation.devices) & ~claimed & int(columns.healthy[row])
+                for gone in columns.pieces_of(row, allocation.parts, allocation.project):
+                    held[gone.at].remove(gone)
+        left = {at: tuple(pieces) for at, pieces in held.items() if pieces}
+        return room_for(columns.layouts[row].devices, left, usable & accepted, piece, most)[0] >= most
+
+    def pieces_freed_by(self, time_ms: int) -> Iterator[tuple[int, Pieces]]:
+        """(row, parts) of those that will have come back by then. Cost: nodes of which parts are held."""
+        columns = self._board.columns
+        for node_id in columns.parts.by_node:
+            row = columns.row.get(node_id)
+            ended = () if row is None else tuple(a for end, _, a in self.ending_on(row) if end <= time_ms and a.parts)
+            if row is not None and ended:
+                yield row, tuple(piece for a in ended for piece in columns.pieces_of(row, a.parts, a.project))
 
     # --- the table -----------------------------------------------------------------------------------------------------------
     def _bring_up(self) -> None:
@@ -245,8 +276,9 @@ class Horizon:
         claimed = self._board.claimed_on(row) if self._board.claims else 0
         most = limits.ENDS_PER_NODE_MAX
         kept = {len(ending) * (k + 1) // most - 1 for k in range(most)} if len(ending) > most else None
+        shared = _Emptying(columns, row)
         for place, (end, _, allocation) in enumerate(ending):
-            mask |= columns.mask_of(row, allocation.devices) & ~claimed
+            mask |= (columns.mask_of(row, allocation.devices) | shared.without(allocation)) & ~claimed
             cpu += allocation.cpu_milli
             memory += allocation.memory_bytes
             if kept is None or place in kept:
@@ -277,6 +309,23 @@ class _Firsts:
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         sizes = np.diff(starts, append=len(rows))
         return int(times[order[starts[sizes >= self._low] + self._low - 1]].min(initial=NEVER))
+
+
+class _Emptying:
+    """Which shared devices of a node are whole again as those who hold parts of them end."""
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self._columns, self._row = columns, row
+        self._left, self._usable = columns.parts_recorded(row)
+
+    def without(self, allocation: Allocation) -> int:
+        """One more has ended: the devices of which it had the last part, if they can be given at all."""
+        emptied = 0
+        if allocation.parts:
+            for piece in self._columns.pieces_of(self._row, allocation.parts, allocation.project):
+                self._left[piece.at] -= 1
+                emptied |= 0 if self._left[piece.at] else self._usable & 1 << piece.at
+        return emptied
 
 
 def _end_of(job: Job | None, held: list[Allocation]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.quota import Charge, QuotaTree
 from shoal.scheduling.rooms import RoomTable
+from shoal.scheduling.shares import Pieces
 
 
 class Board(Protocol):
@@ -69,17 +70,17 @@ class Ledger:
         finally:
             self.rewind(mark)
 
-    def seat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+    def seat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int, pieces: Pieces = ()) -> None:
         """A member takes its room on a node."""
         columns = self.board.columns
-        columns.take(row, mask, cpu_milli, memory_bytes)
-        self._undo.append((columns.give, (row, mask, cpu_milli, memory_bytes)))
+        columns.take(row, mask, cpu_milli, memory_bytes, pieces)
+        self._undo.append((columns.give, (row, mask, cpu_milli, memory_bytes, pieces)))
 
-    def unseat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int) -> None:
+    def unseat(self, row: int, mask: int, cpu_milli: int, memory_bytes: int, pieces: Pieces = ()) -> None:
         """Somebody's room on a node is given back, to see what would then fit."""
         columns = self.board.columns
-        columns.give(row, mask, cpu_milli, memory_bytes)
-        self._undo.append((columns.take, (row, mask, cpu_milli, memory_bytes)))
+        columns.give(row, mask, cpu_milli, memory_bytes, pieces)
+        self._undo.append((columns.take, (row, mask, cpu_milli, memory_bytes, pieces)))
 
     def uncharge(self, queue: str, charge: Charge) -> None:
         """A queue gives a charge back."""

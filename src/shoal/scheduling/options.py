@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.scheduling.asks import Alternative, GroupAsk, Shape
+from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.pending import ShapeState
 from shoal.scheduling.quota import Charge, add_charges, charge_of
-from shoal.scheduling.rooms import Need
+from shoal.scheduling.rooms import Need, accepted_devices
+from shoal.scheduling.shares import charge_of_piece, may_hold
 
 HOST_LEVELS = ("host", "island")
 """Levels inside one node, implied for every node; a fleet may also name a level `island` of its own that spans nodes."""
@@ -74,9 +75,7 @@ def _times(charge: Charge, count: int) -> Charge:
 
 
 def _options(shape: Shape, columns: Columns) -> tuple[Option, ...]:
-    return tuple(
-        _option(shape, alternative, model, columns) for alternative in shape.alternatives for model in _models(alternative, columns)
-    )
+    return tuple(_option(shape, alternative, kind, columns) for alternative in shape.alternatives for kind in _kinds(alternative, columns))
 
 
 def _would_fit_empty(option: Option, columns: Columns) -> bool:
@@ -93,16 +92,37 @@ def _nodes_when_empty(need: Need, columns: Columns) -> int:
         & (columns.memory_total >= member.memory_bytes)
     )
     if need.model is not None:
-        accepted = [layout.accepted(need.model, member.least_bytes, member.most_bytes) for _, layout in columns.kinds]
+        accepted = [accepted_devices(layout, need) for _, layout in columns.kinds]
         free = np.array(accepted, np.uint64)[columns.kind] & columns.healthy
-        fits &= np.bitwise_count(free) >= member.gpus
+        fits &= np.bitwise_count(free) >= max(member.gpus, min(member.pieces, 1))
     fits[[columns.row[node] for node in need.avoid if node in columns.row]] = False
     return int(np.count_nonzero(fits))
 
 
+class _Kind(NamedTuple):
+    """GPUs of one model, and where parts of them are asked for, of one size."""
+
+    model: str | None
+    memory_bytes: int = 0
+
+
+def _kinds(alternative: Alternative, columns: Columns) -> list[_Kind]:
+    models = _models(alternative, columns)
+    asks = [group.member for group in alternative.groups if group.member.piece is not None]
+    if not asks:
+        return [_Kind(model) for model in models]
+    sizes: dict[str, set[int]] = {}
+    for pool, layout in columns.kinds:
+        if alternative.pool in ("", pool):
+            for device in layout.devices:
+                if all(member.piece is not None and may_hold(device, member.piece) for member in asks):
+                    sizes.setdefault(device.model, set()).add(device.memory_bytes)
+    return [_Kind(model, size) for model in models if model is not None for size in sorted(sizes.get(model, ()))]
+
+
 def _models(alternative: Alternative, columns: Columns) -> tuple[str | None, ...]:
     """Models of its pool that every group with GPUs takes, in the order in which the ask names them, else in the fleet's."""
-    asking = [group.member for group in alternative.groups if group.member.gpus]
+    asking = [group.member for group in alternative.groups if group.member.wants_gpus]
     if not asking:
         return (None,)
     named = [member.models for member in asking if member.models]
@@ -111,14 +131,28 @@ def _models(alternative: Alternative, columns: Columns) -> tuple[str | None, ...
     return tuple(m for m in wished if m in there and all(m in models for models in named))
 
 
-def _option(shape: Shape, alternative: Alternative, model: str | None, columns: Columns) -> Option:
+def _option(shape: Shape, alternative: Alternative, kind: _Kind, columns: Columns) -> Option:
     parts = []
     for group in alternative.groups:
-        member = group.member
-        need = Need(member, model if member.gpus else None, shape.avoid, _together(shape, member.gpus, model, columns))
-        parts.append(GroupOption(group, need, charge_of(member.gpus, model or "", member.cpu_milli, member.memory_bytes)))
+        need = _need(shape, group.member, kind, columns)
+        parts.append(GroupOption(group, need, _charge(need)))
     least = add_charges(*(_times(part.charge, part.group.low) for part in parts))
-    return Option(alternative, model, tuple(parts), least)
+    return Option(alternative, kind.model, tuple(parts), least)
+
+
+def _need(shape: Shape, member: MemberAsk, kind: _Kind, columns: Columns) -> Need:
+    if member.piece is None:
+        model = kind.model if member.gpus else None
+        return Need(member, model, shape.avoid, _together(shape, member.gpus, kind.model, columns))
+    sized = member._replace(least_bytes=max(member.least_bytes, kind.memory_bytes), most_bytes=kind.memory_bytes)
+    return Need(sized, kind.model, shape.avoid)
+
+
+def _charge(need: Need) -> Charge:
+    """What a member is charged."""
+    member, model = need.member, need.model or ""
+    parts = member.pieces * charge_of_piece(member.piece, model, member.most_bytes) if member.piece is not None else 0
+    return charge_of(member.gpus, model, member.cpu_milli, member.memory_bytes, parts)
 
 
 def _together(shape: Shape, gpus: int, model: str | None, columns: Columns) -> int:

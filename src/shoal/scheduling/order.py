@@ -225,7 +225,7 @@ class _Turn:
             if short is not None:
                 asked = dict(option.charge_least)[short[0]]
                 self._short[short[0]] = min(asked, self._short.get(short[0], asked))
-        self._gpus_refused = self._short.get("gpu", _NONE_REFUSED * 1_000) // 1_000
+        self._gpus_refused = -(-self._short.get("gpu", _NONE_REFUSED * 1_000) // 1_000)
 
     def _is_short(self, lane: Lane) -> bool:
         """True if every option asks at least as much of something as was refused before."""

@@ -26,8 +26,9 @@ from shoal.scheduling.options import GroupOption, Option, charge_for, inside_hos
 from shoal.scheduling.pending import ShapeState
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree
-from shoal.scheduling.rooms import Need
+from shoal.scheduling.rooms import Need, accepted_devices
 from shoal.scheduling.runs import choose_runs, tiers_of
+from shoal.scheduling.shares import Pieces, choose_pieces
 from shoal.scheduling.slowdown import Prediction, predict
 
 
@@ -40,11 +41,12 @@ class Refusal(Enum):
 
 
 class Seat(NamedTuple):
-    """One member: its group, its node's row, its devices."""
+    """One member: its group, its node's row, its devices, and its parts of others."""
 
     group: int
     row: int
     mask: int
+    pieces: Pieces = ()
 
 
 class Placement(NamedTuple):
@@ -127,6 +129,7 @@ def seated(columns: Columns, found: Placement) -> tuple[PlacedMember, ...]:
                 devices=columns.uuids(seat.row, seat.mask),
                 cpu_milli=asked.cpu_milli,
                 memory_bytes=asked.memory_bytes,
+                parts=columns.parts_of(seat.row, seat.pieces) if seat.pieces else (),
             )
         )
     return tuple(members)
@@ -153,7 +156,7 @@ def _place_group(search: _Search, option: Option) -> Placement | Refusal:
         chosen = choose_rows(board.columns, rows, low, high, part.need, search.wish)
     if chosen is None or len(chosen.rows) < low:
         return Refusal.ROOM
-    seats = tuple(Seat(0, row, devices_for(board.columns, row, part.need)) for row in chosen.rows.tolist())
+    seats = tuple(seat_on(board.columns, 0, row, part.need) for row in chosen.rows.tolist())
     return _placement(search, option, seats, chosen.domain)
 
 
@@ -166,12 +169,22 @@ def affordable(quota: QuotaTree, queue: str, charge: Charge, most: int) -> int:
     return most
 
 
+def seat_on(columns: Columns, group: int, row: int, need: Need) -> Seat:
+    """What a member takes on a node that has room for it."""
+    member = need.member
+    if member.piece is None:
+        return Seat(group, row, devices_for(columns, row, need))
+    layout = columns.layouts[row]
+    usable = accepted_devices(layout, need) & int(columns.free_mask[row] | columns.shared_mask[row])
+    return Seat(group, row, 0, choose_pieces(layout.devices, columns.parts_at(row), usable, member.piece, member.pieces))
+
+
 def devices_for(columns: Columns, row: int, need: Need) -> int:
-    """The devices a member takes on a node that has room for it."""
+    """The whole devices a member takes on a node that has room for it."""
     if need.model is None:
         return 0
     layout, member = columns.layouts[row], need.member
-    free = int(columns.free_mask[row]) & layout.accepted(need.model, member.least_bytes, member.most_bytes)
+    free = int(columns.free_mask[row]) & accepted_devices(layout, need)
     if need.together:
         return layout.choose_together(free, member.gpus, need.together)
     return layout.choose(free, member.gpus)
@@ -235,15 +248,15 @@ def _seat_all(search: _Search, option: Option, sizes: _Sizes, where: tuple[int, 
                 return None
             columns = ledger.board.columns
             for row in gather(columns, rows, sizes[at], where[0], part.need).tolist():
-                seat = Seat(at, row, devices_for(columns, row, part.need))
-                ledger.seat(row, seat.mask, part.need.member.cpu_milli, part.need.member.memory_bytes)
+                seat = seat_on(columns, at, row, part.need)
+                ledger.seat(row, seat.mask, part.need.member.cpu_milli, part.need.member.memory_bytes, seat.pieces)
                 seats.append(seat)
     return tuple(sorted(seats, key=lambda seat: seat.group))
 
 
 def _hardness(part: GroupOption, at: int) -> tuple[int, int, int, int]:
     member = part.need.member
-    return -member.gpus, -member.cpu_milli, -member.memory_bytes, at
+    return -(member.gpus or min(member.pieces, 1)), -member.cpu_milli, -member.memory_bytes, at
 
 
 def _rows_in(ledger: Ledger, need: Need, where: tuple[int, int]) -> Rows:

@@ -162,11 +162,11 @@ class Preemptor:
         board, columns = self._board, self._board.columns
         held = [board.allocations[allocation_id] for allocation_id in board.held_by[job_id]]
         parts = tuple(
-            Part(columns.row[a.node], columns.mask_of(columns.row[a.node], a.devices), a.cpu_milli, a.memory_bytes)
+            Part(row, columns.mask_of(row, a.devices), a.cpu_milli, a.memory_bytes, columns.pieces_of(row, a.parts, a.project))
             for a in held
-            if a.node in columns.row
+            if (row := columns.row.get(a.node)) is not None
         )
-        gpus = sum(part.mask.bit_count() for part in parts)
+        gpus = sum(part.mask.bit_count() + len(part.pieces) for part in parts)
         cost = (self._now_ms - self._saved_ms(job) + self._policy.restart_ms) * max(1, gpus)
         return Victim(cost, job_id, held[0].queue, across, board.horizon.charge_of(job_id), parts)
 
@@ -210,7 +210,8 @@ class Preemptor:
                 row = columns.row.get(held.node)
                 if row is not None:
                     mask = columns.mask_of(row, held.devices) & ~board.claimed_on(row) & int(columns.healthy[row])
-                    self._ledger.unseat(row, mask, held.cpu_milli, held.memory_bytes)
+                    pieces = columns.pieces_of(row, held.parts, held.project)
+                    self._ledger.unseat(row, mask, held.cpu_milli, held.memory_bytes, pieces)
             queue = board.horizon.queue_of(job_id)
             if queue in board.quota.vertices:
                 self._ledger.uncharge(queue, board.horizon.charge_of(job_id))
@@ -247,12 +248,13 @@ class Preemptor:
 
     def _stop(self, victim: Victim) -> None:
         for part in victim.parts:
-            self._ledger.unseat(part.row, part.mask & int(self._board.columns.healthy[part.row]), part.cpu_milli, part.memory_bytes)
+            mask = part.mask & int(self._board.columns.healthy[part.row])
+            self._ledger.unseat(part.row, mask, part.cpu_milli, part.memory_bytes, part.pieces)
         self._ledger.uncharge(victim.queue, victim.charge)
 
     def _put_back(self, victim: Victim) -> None:
         for part in victim.parts:
-            self._ledger.seat(*part)
+            self._ledger.seat(*part._replace(mask=part.mask & int(self._board.columns.healthy[part.row])))
         self._ledger.charge(victim.queue, victim.charge)
 
     def _spare(self, candidate: Candidate, gone: list[Victim], found: Placement) -> tuple[list[Victim], Placement]:
@@ -282,7 +284,8 @@ class Preemptor:
             given = [mine for victim in made.victims for mine in victim.parts if mine.row == part.row]
             cpu = max(0, part.cpu_milli - sum(mine.cpu_milli for mine in given))
             memory = max(0, part.memory_bytes - sum(mine.memory_bytes for mine in given))
-            self._ledger.seat(part.row, part.mask & int(columns.free_mask[part.row]), cpu, memory)
+            mask = part.mask & int(columns.free_mask[part.row] | columns.shared_mask[part.row])
+            self._ledger.seat(part.row, mask, cpu, memory, part.pieces)
         self._ledger.charge(made.candidate.queue, made.placement.charge)
 
 

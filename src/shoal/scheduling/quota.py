@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.base import limits
+from shoal.model.attempt import Allocation
 from shoal.model.queue import Queue, QueueSpec, Quota
 
 Charge = tuple[tuple[str, int], ...]
@@ -223,10 +224,17 @@ def _is_above(vertex: Vertex, below: Vertex) -> bool:
     return True
 
 
-def charge_of(gpus: int, model: str, cpu_milli: int, memory_bytes: int) -> Charge:
-    """What so much room costs: whole GPUs are charged both as `gpu` and as their model."""
-    amounts = (("cpu", cpu_milli), ("gpu", gpus * 1_000), (f"gpu/{model}", gpus * 1_000), ("memory", memory_bytes))
+def charge_of(gpus: int, model: str, cpu_milli: int, memory_bytes: int, parts: int = 0) -> Charge:
+    """What so much room costs: GPUs, whole and in `parts` (thousandths), are charged both as `gpu` and as their model."""
+    gpu = gpus * 1_000 + parts
+    amounts = (("cpu", cpu_milli), ("gpu", gpu), (f"gpu/{model}", gpu), ("memory", memory_bytes))
     return tuple((resource, amount) for resource, amount in amounts if amount)
+
+
+def charge_of_allocation(held: Allocation) -> Charge:
+    """What an allocation is charged to its queue."""
+    parts = sum(part.charge for part in held.parts) if held.parts else 0
+    return charge_of(len(held.devices), held.gpu_model, held.cpu_milli, held.memory_bytes, parts)
 
 
 def add_charges(*charges: Iterable[tuple[str, int]]) -> Charge:

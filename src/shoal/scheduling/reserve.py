@@ -38,7 +38,8 @@ from shoal.scheduling.pending import NO_LIMIT, ShapeState
 from shoal.scheduling.place import Placement, Refusal, place, place_options, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
-from shoal.scheduling.rooms import RoomTable
+from shoal.scheduling.rooms import RoomTable, accepted_devices
+from shoal.scheduling.shares import Pieces
 
 Released = tuple[tuple[str, Charge], ...]
 """Charges given back, by queue."""
@@ -53,6 +54,7 @@ class Part(NamedTuple):
     mask: int
     cpu_milli: int
     memory_bytes: int
+    pieces: Pieces = ()
 
 
 class Reserved(NamedTuple):
@@ -280,7 +282,8 @@ class Reservations:
         """Columns with what ends by `time_ms` given back, and with what is reserved up to `end_ms` taken."""
         freed = self._board.horizon.freed_by(time_ms)
         columns = self._board.columns.with_freed(*freed)
-        given = [part for started in self._started if started.end_ms <= time_ms for part in started.parts]
+        given = [Part(row, 0, 0, 0, pieces) for row, pieces in self._board.horizon.pieces_freed_by(time_ms)]
+        given += [part for started in self._started if started.end_ms <= time_ms for part in started.parts]
         taken = [part for reserved in self.made if reserved.meets(time_ms, end_ms) for part in reserved.parts]
         for part in given:
             columns.give(*part)
@@ -374,7 +377,7 @@ class Reservations:
 def parts_of(placement: Placement) -> tuple[Part, ...]:
     """The room of a placement, node by node."""
     asked = [part.need.member for part in placement.option.groups]
-    return tuple(Part(s.row, s.mask, asked[s.group].cpu_milli, asked[s.group].memory_bytes) for s in placement.seats)
+    return tuple(Part(s.row, s.mask, asked[s.group].cpu_milli, asked[s.group].memory_bytes, s.pieces) for s in placement.seats)
 
 
 def least(option: Option) -> Option:
@@ -388,12 +391,12 @@ def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Place
     if len(placement.option.groups) > 1:
         return placement
     need = placement.option.groups[0].need
-    if need.model is None or need.together:
+    if need.model is None or need.together or need.member.pieces:
         return placement
     seats = []
     for seat in placement.seats:
         layout = later.layouts[seat.row]
-        accepted = layout.accepted(need.model, need.member.least_bytes, need.member.most_bytes)
+        accepted = accepted_devices(layout, need)
         coming = int(later.free_mask[seat.row]) & ~int(now.free_mask[seat.row]) & accepted
         enough = coming.bit_count() >= need.member.gpus
         seats.append(seat._replace(mask=layout.choose(coming, need.member.gpus)) if enough else seat)

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from shoal.base import limits
 from shoal.scheduling.asks import MemberAsk
-from shoal.scheduling.columns import Columns
+from shoal.scheduling.columns import Columns, Ints
+from shoal.scheduling.devices import Layout
+from shoal.scheduling.shares import EMPTY_GPU, may_hold, room_for
 
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
@@ -26,13 +28,23 @@ Rows = NDArray[np.int64]
 class Need(NamedTuple):
     """
     What one member wants of a node. `model` None: no GPUs; `together`: its GPUs come in groups of so many, each inside one NVLink
-    island (0: anywhere).
+    island (0: anywhere). Who asks for parts of GPUs has a need for each size of GPU, since the part that a share is, and its charge,
+    depend on it.
     """
 
     member: MemberAsk
     model: str | None
     avoid: tuple[str, ...] = ()
     together: int = 0
+
+
+def accepted_devices(layout: Layout, need: Need) -> int:
+    """The devices of a build that will do for a need with GPUs, free or not."""
+    member = need.member
+    mask = layout.accepted(need.model or "", member.least_bytes, member.most_bytes)
+    if member.piece is None:
+        return mask & layout.whole
+    return mask & sum(1 << at for at, device in enumerate(layout.devices) if may_hold(device, member.piece))
 
 
 class RoomTable:
@@ -56,7 +68,7 @@ class RoomTable:
         self._accepted: NDArray[np.uint64] = np.zeros((0, 0), np.uint64)
         """[need, kind of node]: the devices that will do."""
         self._special: dict[int, Need] = {}
-        """Slots of needs with an avoid list, `together`, or a pool without GPUs: corrected one by one."""
+        """Slots of needs with an avoid list, `together`, parts of GPUs, or a pool without GPUs: corrected one by one."""
 
     # --- what others ask ----------------------------------------------------------------------------------------------------
     def bring_up(self) -> None:
@@ -95,6 +107,10 @@ class RoomTable:
         fits: Flags = self._fits[slot]
         return fits
 
+    def tight(self, need: Need) -> Ints:
+        """Per row where a part of a GPU fits: how tightly it would sit. As new as the last `fitting`."""
+        return self._columns.parts.tight[need]
+
     def free_gpus(self, need: Need) -> NDArray[np.int64]:
         """Per row: free GPUs that the need accepts, on nodes that take work."""
         columns = self._columns
@@ -123,6 +139,7 @@ class RoomTable:
         self._seen = len(self._columns.touched)
         self._slots.clear()
         self._special.clear()
+        self._columns.parts.tight.clear()
         self._free_slots = list(range(len(self._counts) - 1, -1, -1))
         count = len(self._counts)
         self._fits = np.zeros((count, len(self._columns)), np.bool_)
@@ -131,8 +148,9 @@ class RoomTable:
 
     def _add(self, need: Need) -> int:
         if len(self._slots) >= limits.NEEDS_TABLED_MAX:
-            _, oldest = self._slots.popitem(last=False)
+            gone, oldest = self._slots.popitem(last=False)
             self._special.pop(oldest, None)
+            self._columns.parts.tight.pop(gone, None)
             self._free_slots.append(oldest)
         if not self._free_slots:
             self._grow()
@@ -142,14 +160,16 @@ class RoomTable:
         self._gpus[slot], self._cpu[slot], self._memory[slot] = member.gpus, member.cpu_milli, member.memory_bytes
         for code, (pool, layout) in enumerate(self._columns.kinds):
             counts = need.model is not None and member.pool in ("", pool)
-            self._accepted[slot, code] = layout.accepted(need.model or "", member.least_bytes, member.most_bytes) if counts else 0
-        if need.avoid or need.together or (member.pool and need.model is None):
+            self._accepted[slot, code] = accepted_devices(layout, need) if counts else 0
+        if need.avoid or need.together or member.pieces or (member.pool and need.model is None):
             self._special[slot] = need
         rows = self._but
         if self._like is None or rows is None:
             rows = np.arange(len(self._columns))
         else:
             self._fits[slot] = self._like.fitting(need)
+            if member.pieces:
+                self._columns.parts.tight[need] = self._like.tight(need).copy()
         self._fits[slot, rows] = self._work_out(np.array([slot]), rows)[0]
         self._counts[slot] = np.count_nonzero(self._fits[slot])
         self._behind[slot] = len(self._columns.touched)
@@ -188,8 +208,37 @@ class RoomTable:
         fits &= columns.open[rows]
         for at, slot in enumerate(slots.tolist()):
             if slot in self._special:
-                self._correct(self._special[slot], rows, free[at], fits[at])
+                need = self._special[slot]
+                if need.member.pieces:
+                    self._fit_parts(need, rows, self._accepted[slot, kinds], fits[at])
+                self._correct(need, rows, free[at], fits[at])
         return fits
+
+    def _fit_parts(self, need: Need, rows: NDArray[np.int64], accepted: NDArray[np.uint64], fits: Flags) -> None:
+        """Parts are counted device by device, and how tightly the first would sit is noted: what `score` goes by."""
+        columns, member = self._columns, need.member
+        assert member.piece is not None
+        tight = columns.parts.tight.get(need)
+        if tight is None:
+            tight = columns.parts.tight[need] = np.full(len(columns), EMPTY_GPU, np.int64)
+        usable = accepted & (columns.free_mask[rows] | columns.shared_mask[rows])
+        fits &= usable != 0
+        for at in np.flatnonzero(fits).tolist():
+            row = int(rows[at])
+            devices, held = columns.layouts[row].devices, columns.parts_at(row)
+            count, tight[row] = room_for(devices, held, int(usable[at]), member.piece, member.pieces)
+            fits[at] = count >= member.pieces
+
+    def parts_fitting(self, need: Need) -> Ints:
+        """Per row: how many parts of the kind that the need asks for could be had now, counted up to a node's most."""
+        columns, piece = self._columns, need.member.piece
+        assert piece is not None
+        usable = np.where(columns.open, self.accepted(need) & (columns.free_mask | columns.shared_mask), 0)
+        counts: Ints = np.zeros(len(columns), np.int64)
+        for row in np.flatnonzero(usable).tolist():
+            most = limits.PARTS_PER_NODE_MAX
+            counts[row] = room_for(columns.layouts[row].devices, columns.parts_at(row), int(usable[row]), piece, most)[0]
+        return counts
 
     def _correct(self, need: Need, rows: NDArray[np.int64], free: NDArray[np.uint64], fits: Flags) -> None:
         columns = self._columns

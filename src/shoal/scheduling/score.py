@@ -16,11 +16,15 @@ from shoal.scheduling.rooms import Need
 
 _GPU_WEIGHT = 1 << 40
 """One GPU outweighs any number of millicores (CPUS_PER_NODE_MAX x 1,000 is below 2^23)."""
+_TIGHT_SHIFT = 48
+"""And how a part sits on its GPU any number of GPUs: 64 of them are 2^46, EMPTY_GPU and one above 2^13."""
 
 
 def score_rows(columns: Columns, rows: NDArray[np.int64], need: Need) -> NDArray[np.int64]:
-    """Per row of `rows`, all of which fit: GPUs left, then cores left."""
+    """Per row of `rows`, all of which fit: GPUs left, then cores left; for parts of GPUs first how tightly they sit on a shared one."""
     scores: NDArray[np.int64] = (columns.free_gpus[rows] - need.member.gpus) * _GPU_WEIGHT + columns.cpu_free[rows]
+    if need.member.pieces:
+        scores += columns.parts.tight[need][rows] << _TIGHT_SHIFT
     return scores
 
 

@@ -29,6 +29,7 @@ from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import room_by_domain, wish_of
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import GroupOption, Option, options_for
+from shoal.scheduling.partroom import ask_text, cannot_text, part_room, part_text
 from shoal.scheduling.place import Placement, place_options
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import QuotaTree
@@ -136,6 +137,9 @@ def no_room_reason(board: Board, shape: Shape, options: tuple[Option, ...], poli
     if missing is not None:
         return missing
     if not options:
+        cannot = cannot_text(shape, board.columns)
+        if cannot is not None:
+            return Reason(code=ReasonCode.RESOURCES, message=cannot, resource="gpu", free=0, nodes_fitting=0)
         return _no_such_model(shape, board.columns)
     part, shortfall = nearest(board, options)
     if shape.avoid and fits_somewhere(board, shape._replace(avoid=()), _without_avoid(shape, board), policy):
@@ -144,6 +148,8 @@ def no_room_reason(board: Board, shape: Shape, options: tuple[Option, ...], poli
         return _runs(board, shape, options, shortfall, policy) or _topology(board, shape, part, shortfall, policy)
     if shortfall.scattered:
         return _islands(board, shortfall)
+    if part.need.member.piece is not None and not shortfall.resource.startswith(("cpu", "memory")):
+        return _parts(shortfall, part_room(board.columns, board.rooms, part.need).foreign)
     if shortfall.free < shortfall.asked:
         return _resources(shortfall)
     return _fragmentation(board, shortfall)
@@ -167,7 +173,14 @@ def _count(board: Board, part: GroupOption) -> Shortfall:
     fitting = int(np.count_nonzero(board.rooms.fitting(need)))
     open_there = columns.open & columns.in_pool(need.member.pool)
     resource, each, free_by_row = "cpu", need.member.cpu_milli, np.where(open_there, columns.cpu_free, 0)
-    if need.model is not None:
+    if need.member.piece is not None:
+        enough = board.rooms.parts_fitting(need) >= need.member.pieces
+        if np.count_nonzero(enough) < group.low or fitting >= group.low:
+            room = part_room(columns, board.rooms, need)
+            most = int(room.free_by_row.max(initial=0))
+            return Shortfall(part, room.resource, room.asked, most, group.low, fitting, room.free_by_row)
+        free_by_row = np.where(enough, columns.cpu_free, 0)
+    elif need.model is not None:
         gpus = board.rooms.free_gpus(need)
         enough = gpus >= need.member.gpus
         if need.together and np.count_nonzero(enough) >= group.low > fitting:
@@ -211,6 +224,18 @@ def _base(code: ReasonCode, message: str, shortfall: Shortfall) -> Reason:
 def _resources(shortfall: Shortfall) -> Reason:
     text = plain_text(shortfall.resource, shortfall.free)
     return _base(ReasonCode.RESOURCES, f"{wanted(shortfall)}; {text} free {_where(shortfall)}, {fitting_text(shortfall)}", shortfall)
+
+
+def _parts(shortfall: Shortfall, foreign: int) -> Reason:
+    """Of parts, what counts is the one GPU (for instances: the one node) that has most."""
+    most = part_text(shortfall.resource, shortfall.free) or ""
+    where = "on the node with most" if shortfall.resource.startswith("mig") else "on the GPU with most"
+    asked = f"{part_text(shortfall.resource, shortfall.asked)} asked"
+    message = f"{wanted(shortfall)}; {most} free {where}, {asked}, {fitting_text(shortfall)}"
+    if foreign:
+        which = f"{foreign} GPU with room is" if foreign == 1 else f"{foreign} GPUs with room are"
+        message += f"; {which} shared by another project, and projects share none"
+    return replace(_base(ReasonCode.RESOURCES, message, shortfall), largest_free=shortfall.free)
 
 
 def _fragmentation(board: Board, shortfall: Shortfall) -> Reason:
@@ -320,6 +345,8 @@ def wanted(shortfall: Shortfall) -> str:
     """`needs 2 nodes with 8 h100 and 16 cores each`."""
     member, need = shortfall.part.need.member, shortfall.part.need
     parts = [f"{member.gpus} {need.model}{_of_memory(member)}"] if need.model is not None else []
+    if member.piece is not None:
+        parts = [ask_text(member, need.model or "")]
     if member.cpu_milli:
         parts.append(plain_text("cpu", member.cpu_milli))
     if member.memory_bytes:
@@ -361,6 +388,9 @@ def plain_text(resource: str, amount: int) -> str:
         return memory_text(amount)
     if resource == "cpu":
         return f"{amount / 1_000:g} core{'' if amount == 1_000 else 's'}"
+    text = part_text(resource, amount)
+    if text is not None:
+        return text
     model = resource.partition("/")[2]
     return f"{amount} {model or 'GPUs'}"
 

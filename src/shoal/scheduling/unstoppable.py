@@ -26,7 +26,7 @@ def unstoppable_hints(board: Board, job: Job, options: tuple[Option, ...]) -> tu
         names = addresses(board, sorted(fixed))
         hints.append(f"{'job' if len(names) == 1 else 'jobs'} {listed(names)} cannot be stopped for it: not preemptible")
     _, shortfall = nearest(board, options)
-    if shortfall.missing and shortfall.resource.startswith("gpu"):
+    if shortfall.missing and shortfall.resource.startswith("gpu/"):
         offered = _offered(board, [other.id for other in below if other.spec.preemptible], shortfall.free_by_row)
         best = int(offered.argmax())
         asked = shortfall.part.need.member.gpus
@@ -47,5 +47,5 @@ def _offered(board: Board, job_ids: list[str], free: Counts) -> Counts:
             held = board.allocations[allocation_id]
             row = board.columns.row.get(held.node)
             if row is not None:
-                offered[row] += len(held.devices)
+                offered[row] += len(held.devices)  # Parts of GPUs do not make a whole one.
     return offered

@@ -228,7 +228,9 @@ class Replay:
         if gainers:
             expires_ms = self.now_ms + self.course.policy.claim_ms
             kept = [decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers]
-            self._write(ChangeSet(put=tuple(claim for reserve in kept for claim in claims_for(reserve, expires_ms, 1))))
+            project = {reserve.job: self.world.jobs[reserve.job].project for reserve in kept}
+            made = tuple(claim for reserve in kept for claim in claims_for(reserve, project[reserve.job], expires_ms, 1))
+            self._write(ChangeSet(put=made))
         if self.world.claims:
             first_ms = min(claim.expires_ms for claim in self.world.claims.values())
             self._wake_ms = first_ms if self._wake_ms is None else min(self._wake_ms, first_ms)

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shoal.base.rng import Rng
+from shoal.formats.partition import partition_of
 from shoal.lifecycle.claims import claims_for
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.lifecycle.job import advance_job
@@ -47,17 +48,18 @@ def a_host(
     *,
     cpus: int = 64,
     memory: int = 1024,
-    gpu_memory: int = 80,
+    gpu_memory: float = 80,
     **fields: Any,
 ) -> Node:
     """
     A READY node; memory in GiB, `island` GPUs to an NVLink island, `nics` network adapters.
 
-    `topology="rack=a"` or `"zone=a,rack=a3"` says where it stands.
+    `topology="rack=a"` or `"zone=a,rack=a3"` says where it stands, `parts="mig"` how its GPUs may be given in parts.
     """
-    island = fields.pop("island", 4)
+    island, partition = fields.pop("island", 4), partition_of(fields.pop("parts", "whole"))
+    size = int(gpu_memory * GIB)
     devices = tuple(
-        Device(uuid=f"{name}-{i}", index=i, model=model, memory_bytes=gpu_memory * GIB, island=i // island, numa=i // 4)
+        Device(uuid=f"{name}-{i}", index=i, model=model, memory_bytes=size, island=i // island, numa=i // 4, partition=partition)
         for i in range(gpus)
     )
     facts = NodeFacts(hostname=name, address=name, cpus=cpus, memory_bytes=memory * GIB, devices=devices, nics=fields.pop("nics", 0))
@@ -87,7 +89,7 @@ def an_ask(gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: A
         ask = GpuAsk(count=ask, model=tuple(models), memory=MemoryRange(least * GIB) if least else None)
     return JobSpec(
         run="true",
-        gpus=ask if ask.count else None,
+        gpus=ask if ask.count or ask.share is not None or ask.share_memory is not None else None,
         nodes=CountRange(low, high),
         topology=topology,
         memory=Memory(memory * GIB) if memory else None,
@@ -251,7 +253,7 @@ class Cluster:
         evicts = [decision for decision in plan.decisions if isinstance(decision, Evict)]
         gainers = {evict.beneficiary for evict in evicts}
         for reserve in (decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers):
-            self.put(*claims_for(reserve, self.now_ms + self.policy.claim_ms, 1))
+            self.put(*claims_for(reserve, self.jobs[reserve.job].project, self.now_ms + self.policy.claim_ms, 1))
         for evict in evicts:
             self.commit(enact_evict(evict, self.picture(evict.job), self.now_ms, TERMS).put, ())
         self.evicted.extend(evict.job for evict in evicts)

@@ -164,7 +164,8 @@ class ScheduleStep:
         gainers = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
         kept = [d for d in plan.decisions if isinstance(d, Reserve) and d.job in gainers]
         expires_ms = now_ms + plane.policy.claim_ms
-        claims = tuple(claim for reserve in kept for claim in claims_for(reserve, expires_ms, plane.term))
+        asked = [(reserve, job.project) for reserve in kept if (job := plane.world.job(reserve.job)) is not None]
+        claims = tuple(claim for reserve, project in asked for claim in claims_for(reserve, project, expires_ms, plane.term))
         if claims:
             self._write(ChangeSet(put=claims))
 

@@ -11,14 +11,15 @@ from shoal.api.operations import Answer, Call
 from shoal.api.parts import clamp_limit, duration_of, etag_headers, wait_ms_of
 from shoal.api.problems import problem_of
 from shoal.api.tail import job_key
-from shoal.base.errors import Invalid, Malformed, ShoalError
+from shoal.base.errors import Fault, Invalid, Malformed, ShoalError
 from shoal.base.limits import PAGE_ROWS_DEFAULT
 from shoal.base.units import parse_whole
 from shoal.control import jobs as use
+from shoal.control.key_cancel import cancel_by_key as by_key
 from shoal.formats.shorthand import expand
 from shoal.model.codec import convert, decode_json, decode_plain, to_plain
 from shoal.model.job import ENDED, Job, JobSpec, JobState
-from shoal.model.wire import BatchAnswer, CancelRequest, JobPage
+from shoal.model.wire import BatchAnswer, CancelRequest, JobPage, KeyCancelled, KeyCancelRequest
 from shoal.store.protocol import JobQuery
 
 
@@ -179,6 +180,17 @@ async def cancel_job(call: Call) -> Answer:
     future = use.cancel_job(call.service.plane, call.caller, call.project, call.path["ref"], ask)
     job = await call.service.settle(future)
     return Answer(job, status=200 if job.state in ENDED else 202, headers=etag_headers(job.version))
+
+
+async def cancel_by_key(call: Call) -> Answer:
+    """202, with what a create with this key has made."""
+    wish: KeyCancelRequest = call.body
+    key = parse_key(wish.key.encode("utf-8"))
+    if key is None:
+        raise Invalid("the key is empty", (Fault("the key is empty", "/key"),))
+    ask = use.CancelAsk(mode=wish.mode, grace_ms=duration_of(wish.grace, "/grace"), reason=wish.reason)
+    job = await call.service.settle(by_key(call.service.plane, call.caller, call.project, key, ask))
+    return Answer(KeyCancelled(job=job), status=202)
 
 
 async def hold_job(call: Call) -> Answer:

@@ -8,7 +8,7 @@ from shoal.base import limits
 from shoal.base.errors import Unavailable
 from shoal.model.wire import Meta
 
-FEATURES = ("arrays", "batch", "exec", "idempotency", "logs.follow", "watch.sse")
+FEATURES = ("arrays", "batch", "cancel.by-key", "exec", "idempotency", "logs.follow", "watch.sse")
 LIMITS = {
     "batch_jobs": limits.BATCH_JOBS_MAX,
     "long_poll_ms": limits.LONG_POLL_MS_MAX,
@@ -17,6 +17,8 @@ LIMITS = {
     "request_bytes": limits.REQUEST_BYTES_MAX,
     "blob_bytes": limits.WORKDIR_BYTES_MAX,
     "watchers": limits.WATCHERS_MAX,
+    "idempotency_keys_kept_ms": limits.KEYS_KEPT_MS,
+    "event_versions_kept": limits.EVENT_VERSIONS_KEPT,
 }
 
 

@@ -119,6 +119,10 @@ WRITER_QUEUE_MAX: Final = 10_000
 """ChangeSets waiting for the writer; over it callers get Unavailable rather than memory growth."""
 COMMIT_ROWS_MAX: Final = 20_000
 """Records in one transaction, unless a single ChangeSet has more: an array of 10,000 shares its commit with few others."""
+KEYS_KEPT_MS: Final = 7 * 86_400_000
+"""How long a create's idempotency key is remembered: a client that repeats it within a week gets its first job, not a second."""
+KEYS_DROPPED_AT_ONCE: Final = 2_000
+"""Rows, in the writer's turn: a few milliseconds."""
 CHANGES_KEPT: Final = 50_000
 """Versions of which the full change is kept for readers that lag; one further behind starts from a snapshot."""
 EVENT_VERSIONS_KEPT: Final = 1_000_000

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shoal.cli.session import Session
+    from shoal.client.submissions import Submission
     from shoal.formats.jobfile import JobFile
     from shoal.model.job import Job, JobSpec
 
@@ -107,8 +108,27 @@ def create(session: Session, job: JobFile, *, must_fit: bool) -> tuple[Job, bool
         faults_of(job.source, job),
         kept.begin(body, key=new_key(), url=api.url, project=api.project, now_ms=session.now_ms) as submission,
     ):
-        made, replayed = api.jobs.submit_body(submission.body, key=submission.key, must_fit=must_fit)
+        try:
+            made, replayed = api.jobs.submit_body(submission.body, key=submission.key, must_fit=must_fit)
+        except KeyboardInterrupt:
+            _take_back(session, submission)
+            raise
     return made, replayed or submission.resumed
+
+
+def _take_back(session: Session, submission: Submission) -> None:
+    """
+    Ctrl-C while the answer is awaited: the request may have come through all the same, so what it makes is cancelled by its key.
+
+    A server that does not answer this either hears of it when the same file is submitted again: the key is kept.
+    """
+    try:
+        made = session.api.jobs.cancel_key(submission.key, reason="interrupted while it was being submitted")
+    except (ShoalError, KeyboardInterrupt):
+        session.note("interrupted; whether a job was made is not known. The same submission again, within an hour, finds it")
+        return
+    submission.taken_back = True
+    session.note(f"interrupted; job {made.number} had been made and is cancelled" if made is not None else "interrupted; no job is made")
 
 
 def with_workdir(session: Session, spec: JobSpec, source: str) -> JobSpec:

@@ -21,6 +21,8 @@ from shoal.model.wire import (
     JobPage,
     JobPatch,
     JobView,
+    KeyCancelled,
+    KeyCancelRequest,
 )
 
 if TYPE_CHECKING:
@@ -125,6 +127,16 @@ class Jobs:
     def cancel(self, ref: str | int, *, mode: CancelMode = CancelMode.GRACEFUL, grace: str | None = None, reason: str = "") -> Job:
         """States the wish that the job ends; it has ended when its state says so (`wait`)."""
         return self._wish(ref, "cancel", CancelRequest(mode=mode, grace=grace, reason=reason))
+
+    def cancel_key(self, key: str, *, mode: CancelMode = CancelMode.GRACEFUL, reason: str = "") -> Job | None:
+        """
+        States the wish that whatever a `submit` with this key made, or will make, ends: for when its answer was not heard.
+
+        The job, or None where none was made yet; a create that comes later is born cancelled.
+        """
+        body = encode_json(KeyCancelRequest(key=key, mode=mode, reason=reason))
+        reply = self._http.request("POST", f"{self._all()}:cancelByKey", body=body, headers=_JSON, manner=REPEATABLE)
+        return decode_json(reply.body, KeyCancelled).job
 
     def hold(self, ref: str | int, reason: str = "") -> Job:
         """Keeps a waiting job from starting."""

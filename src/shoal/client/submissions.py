@@ -35,13 +35,15 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submission:
     """A submission under way. `resumed`: an earlier client began it and did not hear the answer."""
 
     key: str
     body: bytes
     resumed: bool
+    taken_back: bool = False
+    """Set by who has cancelled it by its key: there is nothing left to try again."""
 
 
 class Submissions:
@@ -60,10 +62,11 @@ class Submissions:
         self._sweep()
         name = hashlib.sha256(b"\n".join((url.encode(), project.encode(), body))).hexdigest()[:32]
         path, file, kept = self._claim(name, Kept(key=key, url=url, project=project, body=body, created_ms=now_ms))
+        submission = Submission(kept.key, kept.body, resumed=kept.key != key)
         try:
-            yield Submission(kept.key, kept.body, resumed=kept.key != key)
+            yield submission
         except BaseException as error:
-            if answered(error):
+            if submission.taken_back or answered(error):
                 path.unlink(missing_ok=True)
             raise
         else:

@@ -17,17 +17,20 @@ import msgspec
 from shoal.base import limits
 from shoal.base.errors import Fault, Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
 from shoal.control.access import Caller, see_project
-from shoal.control.answers import done, then
+from shoal.control.answers import chain, done, then
 from shoal.control.elements import bring_to_birth
 from shoal.control.finding import find_job
 from shoal.lifecycle.array import new_array
-from shoal.lifecycle.job import Origin, new_job
+from shoal.lifecycle.job import Origin, advance_job, new_job
+from shoal.lifecycle.picture import merged
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.access import IdempotencyKey
 from shoal.model.array import element_of
 from shoal.model.change import Applied, ChangeSet, Outcome
-from shoal.model.job import Dependency, Job, JobSpec
+from shoal.model.event import CancelRequested
+from shoal.model.job import CancelMode, Dependency, Job, JobSpec
 from shoal.model.queue import Queue
+from shoal.model.snapshot import Picture
 from shoal.scheduling.fit import could_ever_fit
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 DEFAULT_QUEUE = "default"
 OPERATION = "jobs.create"
+BORN_CANCELLED = "jobs.create.cancelled"
+"""Keys whose cancel came before their create, once that has come."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +79,7 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     if submission.must_fit:
         _must_fit(plane, changes)
     keyed = msgspec.structs.replace(changes, key=_key_row(caller, submission, origin))
-    return then(plane.store.apply(keyed, plane.term), partial(_answer, plane, submission, keyed))
+    return chain(plane.store.apply(keyed, plane.term), partial(_settled, plane, caller, submission, keyed))
 
 
 def submit_batch(plane: Plane, caller: Caller, submissions: Sequence[Submission]) -> tuple[Future[Submitted] | ShoalError, ...]:
@@ -220,6 +225,21 @@ def _key_row(caller: Caller, submission: Submission, origin: Origin) -> Idempote
         resource=origin.id,
         created_ms=origin.now_ms,
     )
+
+
+def _settled(plane: Plane, caller: Caller, submission: Submission, changes: ChangeSet, outcome: Outcome) -> Future[Submitted]:
+    """The answer; where the key was cancelled before this create came, after the job has been written as a cancelled one."""
+    if isinstance(outcome, Applied) or outcome.key.resource:
+        return done(_answer(plane, submission, changes, outcome))
+    job, key = changes.put[0], changes.key
+    assert isinstance(job, Job)
+    assert key is not None
+    wish = CancelRequested(mode=CancelMode.GRACEFUL, reason="its key was cancelled before the request to create it came")
+    ended = advance_job(Picture(job=job), wish, plane.clock.now_ms(), plane.terms, caller.principal)
+    whole = msgspec.structs.replace(
+        merged(msgspec.structs.replace(changes, key=None), ended), key=msgspec.structs.replace(key, operation=BORN_CANCELLED)
+    )
+    return then(plane.store.apply(whole, plane.term), partial(_answer, plane, submission, whole))
 
 
 def _answer(plane: Plane, submission: Submission, changes: ChangeSet, outcome: Outcome) -> Submitted:

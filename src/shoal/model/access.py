@@ -49,5 +49,5 @@ class IdempotencyKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fingerprint: str
     """SHA-256 (hex) of the canonical body, before defaults."""
     resource: str
-    """Id of what was made."""
+    """Id of what was made. Empty: a cancel came before the create, which will be born cancelled."""
     created_ms: int = 0

@@ -194,6 +194,21 @@ class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reason: str = ""
 
 
+class KeyCancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The wish that whatever a create with this key has made, or will make, ends."""
+
+    key: str
+    mode: CancelMode = CancelMode.GRACEFUL
+    grace: str | None = None
+    reason: str = ""
+
+
+class KeyCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """`job` is what the key had made. Without one no create has come yet; should it still come, its job is born cancelled."""
+
+    job: Job | None = None
+
+
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str
     spec: JobSpec

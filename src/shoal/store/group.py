@@ -68,6 +68,7 @@ class Group:
         self._event_rows: list[Row] = []
         self._command_rows: list[Row] = []
         self._key_rows: list[Row] = []
+        self._new_keys: list[IdempotencyKey] = []
         self._change_rows: list[Row] = []
 
     def load(self, sets: Iterable[ChangeSet]) -> None:
@@ -110,6 +111,7 @@ class Group:
         if key is not None:
             assert changes.key is not None
             self._keys[key] = changes.key
+            self._new_keys.append(changes.key)
             self._key_rows.append((key, changes.key.created_ms, encode_stored(changes.key)))
         self._take(stamped)
         return Applied(version=stamped.change.version)
@@ -164,6 +166,11 @@ class Group:
             self._made_anew.add(place)
         self._rows[place] = row
         self._versions[place] = version
+
+    @property
+    def newest_key_ms(self) -> int:
+        """When the newest key of the group was made; 0 without one."""
+        return max((key.created_ms for key in self._new_keys), default=0)
 
     def write(self) -> None:
         """Writes what was accepted, deletions first, so that a place freed in this group can be taken in it."""

@@ -81,3 +81,26 @@ def prune(connection: Connection, dialect: Dialect, head: Head) -> None:
     if head.version - head.event_floor >= limits.EVENT_VERSIONS_KEPT + limits.COMMIT_GROUP_MAX:
         head.event_floor = min(head.event_floor + 2 * limits.COMMIT_GROUP_MAX, head.version - limits.EVENT_VERSIONS_KEPT)
         connection.execute(dialect.text(statements.EVENTS_DROP), {"floor": head.event_floor})
+
+
+class KeyAges:
+    """
+    Drops idempotency keys whose time is over, a bite after another, as long as new ones come: no clock but theirs.
+
+    At most one statement per minute of keys' time finds nothing; while there is more to drop, each group with a key drops a bite.
+    """
+
+    LOOK_EVERY_MS = 60_000
+
+    def __init__(self, at_once: int = limits.KEYS_DROPPED_AT_ONCE) -> None:
+        self._at_once = at_once
+        self._next_look_ms = 0
+
+    def prune(self, connection: Connection, dialect: Dialect, newest_ms: int) -> None:
+        """`newest_ms`: when the newest key of this group was made; 0 if there is none."""
+        if newest_ms < self._next_look_ms or not newest_ms:
+            return
+        wanted = {"before": newest_ms - limits.KEYS_KEPT_MS, "limit": self._at_once}
+        dropped = connection.execute(dialect.text(statements.KEYS_DROP), wanted).rowcount
+        if dropped < self._at_once:
+            self._next_look_ms = newest_ms + self.LOOK_EVERY_MS

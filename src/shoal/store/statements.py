@@ -37,6 +37,9 @@ EVENTS_DROP: Final = "DELETE FROM event WHERE version <= :floor"
 
 # --- what the writer checks -----------------------------------------------------------------------------------------------
 KEYS_OF: Final = "SELECT id, body FROM idempotency WHERE id {any}"
+KEYS_DROP: Final = (
+    "DELETE FROM idempotency WHERE id IN (SELECT id FROM idempotency WHERE created_ms < :before ORDER BY created_ms LIMIT :limit)"
+)
 COMMANDS_CONFIRM: Final = "DELETE FROM command WHERE node = :node AND seq <= :through"
 
 # --- jobs -----------------------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ idempotency = Table(
     Column("id", Text, primary_key=True),
     Column("created_ms", NUMBER, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Index("idempotency_by_age", "created_ms"),
 )
 change = Table(
     "change", METADATA, Column("version", NUMBER, primary_key=True, autoincrement=False), Column("body", LargeBinary, nullable=False)

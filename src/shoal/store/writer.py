@@ -21,7 +21,7 @@ from shoal.model.change import Change, ChangeSet, Outcome
 from shoal.store.dialect import Connection, Dialect, Trouble
 from shoal.store.group import Group
 from shoal.store.head import Head, read_head, write_head
-from shoal.store.history import prune
+from shoal.store.history import KeyAges, prune
 from shoal.store.tail import Tail
 
 T = TypeVar("T")
@@ -60,6 +60,7 @@ class WriteStep:
         self._gate = threading.Lock()
         """Makes "is it closed" and the hand-over one act, so that nothing comes after the last group."""
         self._closed = False
+        self._keys = KeyAges()
         self._connection: Connection | None = None
         self._head: Head | None = None
         """The head as last committed, where nobody else can move it. None: to be read, as after every transaction that failed."""
@@ -199,6 +200,7 @@ class WriteStep:
             if group.changes or any(order.errand is not None for order in orders):
                 group.write()
                 prune(connection, self._dialect, head)
+                self._keys.prune(connection, self._dialect, group.newest_key_ms)
                 write_head(connection, self._dialect, head)
                 connection.execute("COMMIT")
             else:

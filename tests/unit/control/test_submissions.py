@@ -12,10 +12,12 @@ from serving import ANNA, SYSTEM, Service, facts_of, spec_of
 from shoal.base.errors import Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
 from shoal.control import jobs, nodes, queues, secrets
 from shoal.control.access import Caller
-from shoal.model.job import Dependency, JobState, WorkDir
+from shoal.control.key_cancel import cancel_by_key
+from shoal.model.job import CancelMode, Dependency, Job, JobState, WorkDir
 from shoal.model.queue import QueueSpec
 from shoal.model.values import ArrayList
 from shoal.model.wire import Join
+from shoal.store.protocol import JobQuery
 
 
 @pytest.fixture
@@ -177,3 +179,56 @@ def test_begin_holds_a_job_back_until_its_time(service: Service) -> None:
     assert service.job(job).state is JobState.QUEUED
     service.run(2_000, each=service.check)
     assert service.job(job).state is JobState.SUCCEEDED
+
+
+# --- cancel by key ---------------------------------------------------------------------------------------------------------------
+def take_back(service: Service, key: str, caller: Caller = ANNA) -> Job | None:
+    return service.settle(cancel_by_key(service.plane, caller, "default", key, jobs.CancelAsk(reason="no answer")))
+
+
+def test_a_create_that_had_come_is_cancelled_by_its_key(service: Service) -> None:
+    made = ask(service, spec_of(run_ms=60_000), key="k", fingerprint="f").job
+    service.run(200)
+    wished = take_back(service, "k")
+    assert wished is not None
+    assert (wished.id, wished.cancel) == (made.id, CancelMode.GRACEFUL)
+    service.run_until_ended(made)
+    again = take_back(service, "k")
+    assert again is not None
+    assert (again.id, again.state) == (made.id, JobState.CANCELLED)
+
+
+@pytest.mark.parametrize("spec", [spec_of(run_ms=60_000), spec_of(array=ArrayList.parse("0-99"))], ids=["job", "array"])
+def test_a_create_that_comes_after_its_cancel_is_born_cancelled(service: Service, spec: Any) -> None:
+    assert take_back(service, "k") is take_back(service, "k") is None
+    first, again = ask(service, spec, key="k", fingerprint="f"), ask(service, spec, key="k", fingerprint="f")
+    assert (first.replayed, again.replayed, again.job.id) == (False, True, first.job.id)
+    service.run_until_ended(first.job)
+    assert service.job(first.job).state is JobState.CANCELLED
+    found = take_back(service, "k")
+    assert found is not None
+    assert found.id == first.job.id
+    with pytest.raises(KeyReused):
+        ask(service, spec_of(run_ms=1), key="k", fingerprint="another")
+    service.check()
+
+
+def test_a_cancel_by_key_reaches_only_the_callers_own(service: Service) -> None:
+    ben = Caller(principal="user/ben", project="default")
+    made = ask(service, spec_of(run_ms=60_000), key="k", fingerprint="f").job
+    assert take_back(service, "k", ben) is None
+    service.run(200)
+    assert service.job(made).state is JobState.RUNNING
+
+
+def test_a_create_and_its_cancel_at_once_end_as_one_cancelled_job(service: Service) -> None:
+    submission = jobs.Submission(project="default", spec=spec_of(run_ms=60_000), key="k", fingerprint="f")
+    asked: list[Any] = []
+    for _ in range(5):
+        asked.append(jobs.submit_job(service.plane, ANNA, submission))
+        asked.append(cancel_by_key(service.plane, ANNA, "default", "k", jobs.CancelAsk()))
+    for future in asked:
+        service.settle(future)
+    service.run_until_ended()
+    found = service.plane.store.list_jobs(JobQuery(project="default"))
+    assert [job.state for job in found] == [JobState.CANCELLED]

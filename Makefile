@@ -57,7 +57,7 @@ check: .venv/dev ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 # --- figures; the last line of each is JSON -----------------------------------------------------------------------------------
-.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-swf
+.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)
 bench-e2e: .venv/dev ## 1,000 jobs from submit to end, in turn with a real Slurm
@@ -68,6 +68,8 @@ bench-start: .venv/dev ## how fast commands and `shoal up` are there
 	$(BIN)/python bench/start.py $(ARGS)
 bench-swf: .venv/dev ## a generated log replayed on virtual time
 	$(BIN)/python bench/swf.py $(ARGS)
+bench-openb: .venv/dev ## how much of a fleet each packing policy fills, against published figures (20 min)
+	$(BIN)/python bench/openb.py $(ARGS)
 
 # --- what is written by programs ----------------------------------------------------------------------------------------------
 .PHONY: docs

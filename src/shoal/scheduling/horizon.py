@@ -63,6 +63,9 @@ class Horizon:
         """What each job that holds room is charged: asked far more often than it moves."""
         self.running: dict[str, dict[str, None]] = {}
         """Jobs that hold room, by queue."""
+        self._rank_of: dict[str, int] = {}
+        self._ranks: dict[str, dict[int, int]] = {}
+        """By queue, how many of the jobs that hold room have each priority."""
         self._stale: dict[str, None] = {}
         self._epoch = -1
         self._times: Times = np.zeros((0, 0), np.int64)
@@ -79,17 +82,25 @@ class Horizon:
         before = self.end_of.get(job_id)
         if not held:
             if before is not None:
-                self._forget(job_id, before)
+                self._count_rank(job_id, -1)
+                del self._rank_of[job_id]
+                self._drop_end(job_id, before)
                 del self._charge_of[job_id]
             return
         mine = [self._board.allocations[allocation_id] for allocation_id in held]
         charges = [charge_of_allocation(held) for held in mine]
         self._charge_of[job_id] = charges[0] if len(charges) == 1 else add_charges(*charges)
-        end, queue = _end_of(self._board.jobs.get(job_id), mine), mine[0].queue
+        job, queue = self._board.jobs.get(job_id), mine[0].queue
+        end, rank = _end_of(job, mine), job.priority if job is not None else 0
+        if before is None or rank != self._rank_of[job_id] or queue != self._queue_of[job_id]:
+            if before is not None:
+                self._count_rank(job_id, -1)
+            self._rank_of[job_id] = rank
+            self._count_rank(job_id, 1, queue)
         if end == before and queue == self._queue_of[job_id]:
             return
         if before is not None:
-            self._forget(job_id, before)
+            self._drop_end(job_id, before)
         self.end_of[job_id], self._queue_of[job_id] = end, queue
         self.running.setdefault(queue, {})[job_id] = None
         if end < NEVER:
@@ -102,7 +113,14 @@ class Horizon:
         """Somebody came to the node, or left it."""
         self._stale[node_id] = None
 
-    def _forget(self, job_id: str, end: int) -> None:
+    def _count_rank(self, job_id: str, step: int, queue: str | None = None) -> None:
+        mine = self._ranks.setdefault(queue or self._queue_of[job_id], {})
+        rank = self._rank_of[job_id]
+        mine[rank] = mine.get(rank, 0) + step
+        if not mine[rank]:
+            del mine[rank]
+
+    def _drop_end(self, job_id: str, end: int) -> None:
         queue = self._queue_of.pop(job_id)
         del self.end_of[job_id]
         del self.running[queue][job_id]
@@ -144,6 +162,10 @@ class Horizon:
     def queue_of(self, job_id: str) -> str:
         """The queue that a job which holds room is charged to."""
         return self._queue_of[job_id]
+
+    def lowest_priority(self, queue: str) -> int | None:
+        """The lowest priority among the queue's jobs that hold room; None where none does."""
+        return min(self._ranks.get(queue, ()), default=None)
 
     def next_end(self, after_ms: int) -> int | None:
         """The first end after a time, if one is known."""

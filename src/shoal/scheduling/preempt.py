@@ -68,11 +68,24 @@ class Preemptor:
         self._stopped: dict[str, Victim] = {}
         self._medians: dict[str, int] = {}
         self.made: list[Preemption] = []
+        self._hopeful = policy.preempt and self._somebody_may_have_to_go()
 
     @property
     def open(self) -> bool:
         """True while victims may be looked for."""
-        return self._policy.preempt and not self.bound
+        return self._hopeful and not self.bound
+
+    def _somebody_may_have_to_go(self) -> bool:
+        """
+        False where nobody can have a right to stop anybody: only one queue has jobs that run, the same one has those that wait, and
+        the first of these is of no higher priority than any of those.
+        """
+        running, lines = self._board.horizon.running, self._board.pending.lines
+        if len(running) != 1 or lines.keys() != running.keys():
+            return bool(running and lines)
+        (queue,) = running
+        first, lowest = lines[queue].heads.first(), self._board.horizon.lowest_priority(queue)
+        return first is not None and lowest is not None and -first[0] > lowest
 
     @property
     def bound(self) -> bool:

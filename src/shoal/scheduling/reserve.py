@@ -28,7 +28,7 @@ import numpy as np
 from shoal.base import limits
 from shoal.model.plan import Reserve
 from shoal.scheduling.board import Board
-from shoal.scheduling.columns import Columns
+from shoal.scheduling.columns import Columns, Stretch, stretch_of
 from shoal.scheduling.domains import wish_of
 from shoal.scheduling.horizon import NEVER
 from shoal.scheduling.ledger import Ground, Ledger
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """Room that a blocked gang will have from `start_ms` on. `kept` is what of it nobody may have who still runs by then."""
+    """Room that a blocked gang will have from `start_ms` on. `keeps` is what of it nobody may have who still runs by then."""
 
     job_id: str
     queue: str
@@ -66,7 +66,7 @@ class Reserved(NamedTuple):
     end_ms: int
     placement: Placement
     parts: tuple[Part, ...]
-    kept: tuple[Part, ...]
+    keeps: Stretch
     released: Released
     """In its quota tree, by the start."""
     slack: dict[str, int]
@@ -97,7 +97,7 @@ class Reservations:
         self.made: list[Reserved] = []
         self._most = 0 if policy.reserve == "none" else min(policy.reservations, limits.RESERVATIONS_MAX)
         self._started: list[_Started] = []
-        self._hidden: list[tuple[Reserved, list[Part]]] = []
+        self._hidden: list[tuple[Reserved, Stretch]] = []
         self._some_end = len(board.horizon.ends) > 0
         self._tries = self._passes = self._rows = self._walked = 0
 
@@ -112,8 +112,11 @@ class Reservations:
     @contextmanager
     def besides(self, job_id: str) -> Iterator[None]:
         """While inside, a job sees the room that is kept for itself."""
-        self._show(0)
         mine = [reserved for reserved in self.made if reserved.job_id == job_id]
+        if not mine:
+            yield
+            return
+        self._show(0)
         self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
         self._hide()
         try:
@@ -161,7 +164,7 @@ class Reservations:
         return NEVER if limit_ms >= NO_LIMIT else self._now_ms + limit_ms
 
     def _may_pass(self, ends_ms: int) -> bool:
-        rows = sum(len(reserved.kept) for reserved in self.made if reserved.start_ms >= ends_ms)
+        rows = sum(len(reserved.keeps.rows) for reserved in self.made if reserved.start_ms >= ends_ms)
         if not rows or self._passes >= limits.BACKFILL_TRIES_MAX or self._rows + 2 * rows > limits.BACKFILL_ROWS_MAX:
             return False
         self._passes += 1
@@ -191,21 +194,24 @@ class Reservations:
     # --- hiding ----------------------------------------------------------------------------------------------------------------
     def _hide(self) -> None:
         """Takes what every reservation keeps off the columns, where it is not taken off already."""
+        if len(self._hidden) == len(self.made):
+            return  # nothing is hidden but what was made
         columns, known = self._board.columns, {id(reserved) for reserved, _ in self._hidden}
         for reserved in self.made:
             if id(reserved) not in known:
-                taken = [part._replace(mask=part.mask & int(columns.free_mask[part.row])) for part in reserved.kept]
-                for part in taken:
-                    columns.take(*part)
+                kept = reserved.keeps
+                taken = kept._replace(masks=kept.masks & columns.free_mask[kept.rows])
+                columns.take_many(taken)
                 self._hidden.append((reserved, taken))
 
     def _show(self, from_ms: int) -> None:
         """Puts back what reservations keep that start at or after a time."""
         shown = [entry for entry in self._hidden if entry[0].start_ms >= from_ms]
+        if not shown:
+            return
         self._hidden = [entry for entry in self._hidden if entry[0].start_ms < from_ms]
         for _, taken in reversed(shown):
-            for part in taken:
-                self._board.columns.give(*part)
+            self._board.columns.give_many(taken)
 
     @contextmanager
     def over_the_board(self) -> Iterator[Reservations]:
@@ -249,8 +255,8 @@ class Reservations:
             if isinstance(found, Placement):
                 found = _moved_to_freed(found, later.columns, self._board.columns)
                 parts = parts_of(found)
-                kept = tuple(self._kept(part, time_ms, end_ms) for part in parts)
-                return Reserved(candidate.job_id, candidate.queue, time_ms, end_ms, found, parts, kept, released, slack)
+                keeps = stretch_of([self._kept(part, time_ms, end_ms) for part in parts])
+                return Reserved(candidate.job_id, candidate.queue, time_ms, end_ms, found, parts, keeps, released, slack)
             time_ms = self._next_time(time_ms, 1 << max(0, tried - _GALLOP_AFTER))
         return None
 
@@ -285,10 +291,8 @@ class Reservations:
         given = [Part(row, 0, 0, 0, pieces) for row, pieces in self._board.horizon.pieces_freed_by(time_ms)]
         given += [part for started in self._started if started.end_ms <= time_ms for part in started.parts]
         taken = [part for reserved in self.made if reserved.meets(time_ms, end_ms) for part in reserved.parts]
-        for part in given:
-            columns.give(*part)
-        for part in taken:
-            columns.take(*part)
+        columns.give_many(stretch_of(given))
+        columns.take_many(stretch_of(taken))
         moved = np.unique(np.concatenate([freed.rows, np.array([part.row for part in (*given, *taken)], np.int64)]))
         return Ground(columns, RoomTable(columns, self._board.rooms, moved), self._board.quota)
 

@@ -171,7 +171,7 @@ class _Run:
     def attempt(self, candidate: Candidate, remember: bool = True) -> Refusal | None:
         """Tries one job; None if it is placed, and then its room and its quota are taken on the ledger."""
         self._attempts += 1
-        found = self.reservations.find(candidate)  # 5. backfill: past reservations only where they are not delayed
+        found = self.reservations.find(candidate, claimed=not remember)  # 5. backfill: past reservations only where they are not delayed
         if isinstance(found, Placement):
             self.places.append(self._decide(candidate, found))
             self.reservations.settle(candidate, found)
@@ -201,6 +201,9 @@ class _Run:
 
     def _remember_failure(self, candidate: Candidate) -> None:
         """For as long as no node may take more; but what failed on room that this plan has taken or keeps is tried again next time."""
+        if self.reservations.is_full_for(candidate.lane.state):
+            candidate.lane.state.failed_growth = self.board.columns.growth
+            return
         state, kept = candidate.lane.state, self.reservations.hiding
         limit_ms = candidate.lane.limit_ms if kept else 0
         state.failed_limit_ms = min(limit_ms, state.failed_limit_ms) if state.failed_cycle == self.board.cycle else limit_ms

@@ -131,12 +131,14 @@ class Reservations:
         self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
         self._hide()
 
-    def find(self, candidate: Candidate) -> Placement | Refusal:
+    def find(self, candidate: Candidate, claimed: bool = False) -> Placement | Refusal:
         """
-        A place that delays no reservation, or why there is none.
+        A place that delays no reservation, or why there is none. `claimed`: room that is kept for it was given back just now.
 
         With a placement, the caller seats it and says `settle`.
         """
+        if not claimed and self.is_full_for(candidate.lane.state):
+            return Refusal.ROOM
         state, ends_ms = candidate.lane.state, self._ends_ms(candidate.lane.limit_ms)
         found = place(self._ledger, candidate.queue, state, self._policy)
         if found is Refusal.ROOM and self._may_pass(ends_ms):
@@ -147,6 +149,12 @@ class Reservations:
         if not isinstance(found, Placement):
             self._hide()
         return found
+
+    def is_full_for(self, state: ShapeState) -> bool:
+        """True if it was seen when the cycle began that there are not nodes enough, whatever is kept for whom."""
+        rooms = self._board.rooms
+        options = options_of(state, self._board.columns)
+        return all(any(rooms.at_start(part.need) < part.group.low for part in option.groups) for option in options)
 
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""

@@ -10,7 +10,7 @@ so it is not even worked out again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from shoal.scheduling.shares import EMPTY_GPU, may_hold, room_for
 
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+_UNBOUNDED: Final = 1 << 62
 
 
 class Need(NamedTuple):
@@ -67,6 +68,9 @@ class RoomTable:
         self._memory: NDArray[np.int64] = np.zeros(0, np.int64)
         self._accepted: NDArray[np.uint64] = np.zeros((0, 0), np.uint64)
         """[need, kind of node]: the devices that will do."""
+        self._first: list[int] = []
+        """Per slot, its count when the cycle began; without a bound for needs that came later."""
+        self._first_growth = -1
         self._special: dict[int, Need] = {}
         """Slots of needs with an avoid list, `together`, parts of GPUs, or a pool without GPUs: corrected one by one."""
 
@@ -74,6 +78,7 @@ class RoomTable:
     def bring_up(self) -> None:
         """Takes in all nodes that moved, for all needs at once. Once per cycle."""
         columns = self._columns
+        self._first_growth = columns.growth
         if self._epoch != columns.epoch or self._accepted.shape[1] < len(columns.kinds):
             self._reset()
             return
@@ -84,6 +89,17 @@ class RoomTable:
         columns.forget_touched()  # Nobody else reads them, and every need has taken them in.
         self._seen = 0
         self._behind = [0] * len(self._behind)
+        self._first = self._counts.tolist()
+
+    def at_start(self, need: Need) -> int:
+        """
+        No more nodes than this could take a member when the cycle began: a bound for all of it, since a cycle gives no room back but to
+        who has a claim to it. Costs a look-up; what is not known is not bounded.
+        """
+        slot = self._slots.get(need)
+        if slot is None or self._first_growth != self._columns.growth or slot >= len(self._first):
+            return _UNBOUNDED
+        return self._first[slot]
 
     def at_most(self, need: Need) -> int:
         """No more nodes than this can take a member now. Costs a look-up for a known need unless room came back since."""
@@ -145,6 +161,7 @@ class RoomTable:
         self._fits = np.zeros((count, len(self._columns)), np.bool_)
         self._accepted = np.zeros((count, len(self._columns.kinds)), np.uint64)
         self._behind = [0] * count
+        self._first = [_UNBOUNDED] * count
 
     def _add(self, need: Need) -> int:
         if len(self._slots) >= limits.NEEDS_TABLED_MAX:
@@ -173,6 +190,8 @@ class RoomTable:
         self._fits[slot, rows] = self._work_out(np.array([slot]), rows)[0]
         self._counts[slot] = np.count_nonzero(self._fits[slot])
         self._behind[slot] = len(self._columns.touched)
+        if slot < len(self._first):
+            self._first[slot] = _UNBOUNDED
         return slot
 
     def _grow(self) -> None:

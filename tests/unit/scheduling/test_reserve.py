@@ -325,3 +325,28 @@ def test_a_nodes_many_ends_are_thinned_out_and_room_is_never_told_too_early():
     head = cluster.submit(0, cpus=30)
     start_ms = reserves_of(cluster.cycle())[head].start_ms
     assert 129_000 <= start_ms <= 133_000
+
+
+def test_a_shape_that_no_node_has_room_for_is_not_tried_again_until_one_has_although_room_is_kept_for_another():
+    cluster = Cluster(*hosts(2), policy=WAITING)
+    first, _ = (cluster.submit(6, limit_s=3_600) for _ in range(2))
+    cluster.cycle()
+    big, late = cluster.submit(8, nodes=2, limit_s=600), cluster.submit(4, limit_s=7_200)
+    plan = cluster.cycle()
+    assert list(reserves_of(plan)) == [big]
+    assert plan.counters["attempts"] == 2
+    cluster.cycle()  # its need is new in the first; from the second on the table says what there was before anything was kept
+    assert cluster.cycle().counters["attempts"] == 0, "nothing has moved"
+    cluster.end(first)
+    plan = cluster.cycle()
+    assert late not in places_of(plan), "there is room now, but it would still run when the big one starts"
+    assert plan.counters["attempts"] == 2
+
+
+def test_who_finds_room_but_would_delay_a_reservation_is_tried_again_each_time():
+    cluster = Cluster(*hosts(2), policy=WAITING)
+    cluster.submit(6, limit_s=3_600)
+    cluster.cycle()
+    cluster.submit(8, nodes=2, limit_s=600)
+    cluster.submit(4, limit_s=7_200)
+    assert [cluster.cycle().counters["attempts"] for _ in range(2)] == [2, 1]

@@ -21,7 +21,6 @@ from shoal.model.node import Node, NodeState
 from shoal.model.part import DevicePart
 from shoal.scheduling.devices import DevicePlace, Layout, layout_of
 from shoal.scheduling.shares import PartTable, Pieces, part_of, piece_of
-from shoal.scheduling.stretch import Stretch
 
 Ints = NDArray[np.int64]
 Masks = NDArray[np.uint64]
@@ -352,34 +351,6 @@ class Columns:
         self.memory_free[row] += memory_bytes
         self.last_gift = len(self.touched) + 1
         self.touch(row)
-
-    def take_many(self, room: Stretch) -> None:
-        """As `take` for many nodes, at the cost of a few; the exact inverse of `give_many`."""
-        if room.pieces or self.parts.by_node:
-            for part in room.parts():
-                self.take(*part)
-        elif len(room.rows):
-            np.bitwise_and.at(self.free_mask, room.rows, ~room.masks)
-            self._add_many(room, -1)
-
-    def give_many(self, room: Stretch) -> None:
-        """As `give` for many nodes."""
-        if room.pieces or self.parts.by_node:
-            for part in room.parts():
-                self.give(*part)
-        elif len(room.rows):
-            np.bitwise_or.at(self.free_mask, room.rows, room.masks)
-            self._add_many(room, 1)
-            self.last_gift = len(self.touched)
-
-    def _add_many(self, room: Stretch, sign: int) -> None:
-        rows = room.rows
-        self.free_gpus[rows] = np.bitwise_count(self.free_mask[rows])
-        np.add.at(self.cpu_free, rows, sign * room.cpu_milli)
-        np.add.at(self.memory_free, rows, sign * room.memory_bytes)
-        self.touched.extend(rows.tolist())
-        if len(self.touched) > limits.ROWS_TOUCHED_MAX:
-            self._start_afresh()
 
     def _hold(self, row: int, pieces: Pieces) -> None:
         """A device of which a part is held is not free as a whole; whether it takes more was said by `free_mask` before."""

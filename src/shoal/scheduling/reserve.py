@@ -28,7 +28,7 @@ import numpy as np
 from shoal.base import limits
 from shoal.model.plan import Reserve
 from shoal.scheduling.board import Board
-from shoal.scheduling.columns import Columns, Stretch, stretch_of
+from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import wish_of
 from shoal.scheduling.horizon import NEVER
 from shoal.scheduling.ledger import Ground, Ledger
@@ -40,6 +40,7 @@ from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
 from shoal.scheduling.rooms import RoomTable, accepted_devices
 from shoal.scheduling.shares import Pieces
+from shoal.scheduling.stretch import Stretch, give_all, stretch_of, take_all
 
 Released = tuple[tuple[str, Charge], ...]
 """Charges given back, by queue."""
@@ -209,7 +210,7 @@ class Reservations:
             if id(reserved) not in known:
                 kept = reserved.keeps
                 taken = kept._replace(masks=kept.masks & columns.free_mask[kept.rows])
-                columns.take_many(taken)
+                take_all(columns, taken)
                 self._hidden.append((reserved, taken))
 
     def _show(self, from_ms: int) -> None:
@@ -219,7 +220,7 @@ class Reservations:
             return
         self._hidden = [entry for entry in self._hidden if entry[0].start_ms < from_ms]
         for _, taken in reversed(shown):
-            self._board.columns.give_many(taken)
+            give_all(self._board.columns, taken)
 
     @contextmanager
     def over_the_board(self) -> Iterator[Reservations]:
@@ -299,8 +300,8 @@ class Reservations:
         given = [Part(row, 0, 0, 0, pieces) for row, pieces in self._board.horizon.pieces_freed_by(time_ms)]
         given += [part for started in self._started if started.end_ms <= time_ms for part in started.parts]
         taken = [part for reserved in self.made if reserved.meets(time_ms, end_ms) for part in reserved.parts]
-        columns.give_many(stretch_of(given))
-        columns.take_many(stretch_of(taken))
+        give_all(columns, stretch_of(given))
+        take_all(columns, stretch_of(taken))
         moved = np.unique(np.concatenate([freed.rows, np.array([part.row for part in (*given, *taken)], np.int64)]))
         return Ground(columns, RoomTable(columns, self._board.rooms, moved), self._board.quota)
 

@@ -53,6 +53,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 )
 @click.option("--closed/--open", default=None, help="A closed queue takes jobs and starts none.")
 @click.option("--default-time", metavar="LENGTH", help="Time limit of jobs that name none.")
+@click.option("--min-run", metavar="LENGTH", help="A job is not stopped for another before it has run so long.")
 @json_option("the Queue")
 def set_queue(name: str, as_json: bool, **given: Any) -> None:
     """Make a queue, or change what is given of one that is there; the rest stays as it is."""
@@ -85,6 +86,8 @@ def _changed(before: QueueSpec, given: dict[str, Any]) -> QueueSpec:
         fields["weight"] = thousandths("--weight", given["weight"])
     if given["default_time"] is not None:
         fields["default_time_ms"] = round(duration_s("--default-time", given["default_time"]) * 1_000)
+    if given["min_run"] is not None:
+        fields["min_run_ms"] = round(duration_s("--min-run", given["min_run"]) * 1_000)
     fields["quotas"] = _quotas(before.quotas, given)
     return replace(before, **fields)
 

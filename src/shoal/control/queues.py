@@ -152,6 +152,8 @@ def _spec_faults(plane: Plane, name: str, spec: QueueSpec) -> tuple[Fault, ...]:
             faults.append(Fault(f"no resource {resource!r}", f"/quotas/{resource}", allowed=("gpu", "gpu/<model>", "cpu", "memory")))
     if spec.default_time_ms is not None and not 0 < spec.default_time_ms <= limits.TIME_LIMIT_MS_MAX:
         faults.append(Fault(f"a time limit lies between 1 ms and 366 days, got {spec.default_time_ms} ms", "/default_time_ms"))
+    if spec.min_run_ms is not None and not 0 <= spec.min_run_ms <= limits.TIME_LIMIT_MS_MAX:
+        faults.append(Fault(f"a least running time lies between 0 and 366 days, got {spec.min_run_ms} ms", "/min_run_ms"))
     return tuple(faults)
 
 

@@ -68,6 +68,7 @@ class QueueEntry(Spec, frozen=True, kw_only=True):
     order: Literal["strict", "best-effort"] = "best-effort"
     closed: bool = False
     default_time: Duration | None = None
+    min_run: Duration | None = None
     gpus: int | None = None
     borrow: int | None = None
     lend: int | None = None
@@ -150,6 +151,7 @@ class Facts(Spec, frozen=True, kw_only=True):
     nodes: dict[str, NodeWant] = {}
     gpus_held: int | None = None
     evictions: int | None = None
+    moves: int | None = None
     idle_gpu_seconds_most: int | None = None
 
 
@@ -310,6 +312,7 @@ def queue_of(entry: QueueEntry) -> Queue:
         quotas=quotas,
         closed=entry.closed,
         default_time_ms=entry.default_time.ms if entry.default_time else None,
+        min_run_ms=entry.min_run.ms if entry.min_run else None,
     )
     return Queue(id=entry.name, spec=spec)
 

@@ -38,6 +38,8 @@ class QueueSpec(Spec, frozen=True, kw_only=True):
     closed: bool = False
     """Takes jobs but starts none."""
     default_time_ms: int | None = None
+    min_run_ms: int | None = None
+    """A job of this queue is not stopped for another before it has run so long; unset: as the policy says."""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from shoal.planning.answer import Answer, Refusal, Work, unless
 from shoal.planning.inputs import Ask, assumed
 from shoal.planning.topic import Topic
 
+T = TypeVar("T", int, float)
 JOBS_MAX: Final = 1_000
 """Jobs of one comparison; a trace of more belongs to the simulator, which is built for it."""
 VICTIM_STATES_MAX: Final = 200_000
@@ -175,6 +176,11 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Annotated[tuple[RunningJob, ...], Ask("min", "jobs that may be stopped")]
 
 
+def work_lost(gpus: int, since_checkpoint: T, restart: T) -> T:
+    """GPU time that is lost when a job is stopped: what it did since it saved, and its way back; in the unit of the two times."""
+    return gpus * (since_checkpoint + restart)
+
+
 def cheapest_victims(need: int, jobs: tuple[RunningJob, ...]) -> tuple[float, tuple[str, ...]]:
     """
     (GPU-seconds lost, ids in order) of the set that frees at least `need` GPUs at least loss; equal losses fall to fewer, then lower ids.
@@ -183,7 +189,7 @@ def cheapest_victims(need: int, jobs: tuple[RunningJob, ...]) -> tuple[float, tu
     """
     best: dict[int, tuple[float, int, tuple[str, ...]]] = {0: (0.0, 0, ())}
     for job in sorted(jobs, key=lambda job: job.id):
-        loss = job.gpus * (job.since_checkpoint + job.restart)
+        loss = work_lost(job.gpus, job.since_checkpoint, job.restart)
         for freed, (lost, count, ids) in sorted(best.items(), reverse=True):
             covered = min(need, freed + job.gpus)
             candidate = (lost + loss, count + 1, (*ids, job.id))
@@ -201,7 +207,7 @@ def victim(x: Victim) -> Answer:
     work.find("victims", ids, "1", "cover knapsack by GPUs freed; ties to fewer, then lower ids")
     freed = sum(job.gpus for job in x.jobs if job.id in ids)
     work.find("freed", freed, "GPU", "sum over victims")
-    rows = [(job.id, job.gpus, job.gpus * (job.since_checkpoint + job.restart) / 60, job.id in ids) for job in x.jobs]
+    rows = [(job.id, job.gpus, work_lost(job.gpus, job.since_checkpoint, job.restart) / 60, job.id in ids) for job in x.jobs]
     work.table("jobs", ("job", "GPUs", "would lose [GPU*min]", "victim"), rows)
     return work.done(
         "least sum of GPUs x (minutes since checkpoint + restart) over sets that free enough",

@@ -32,9 +32,10 @@ from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest, is_closed
 from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.preempt import Preemptor
+from shoal.scheduling.preempt import Preemption, Preemptor
 from shoal.scheduling.reserve import Reservations, Reserved
 from shoal.scheduling.shortfall import no_room_reason, quota_reason
+from shoal.scheduling.victims import Victims
 
 
 def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # noqa: ARG001 - no step draws yet; a stream per step
@@ -54,7 +55,8 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
         # 7. tell
         waits = run.waits()
     decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *waits)
-    next_at_ms = now_ms if run.bound or run.preemptor.bound else board.pending.next_time_ms()
+    wakes = [at for at in (board.pending.next_time_ms(), run.preemptor.wake_ms) if at is not None]
+    next_at_ms = now_ms if run.bound or run.preemptor.bound else min(wakes, default=None)
     return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
 
 
@@ -94,7 +96,8 @@ class _Run:
         self.now_ms = now_ms
         self.ledger = Ledger(board)
         self.reservations = Reservations(board, self.ledger, policy, now_ms)
-        self.preemptor = Preemptor(board, self.ledger, policy, now_ms)
+        self.victims = Victims(board, policy, now_ms)
+        self.preemptor = Preemptor(board, self.ledger, policy, now_ms, self.victims)
         self.places: list[Decision] = []
         self._claimed: set[str] = set()
         """Jobs that were looked at first, since room is kept for them."""
@@ -154,19 +157,36 @@ class _Run:
 
     def _preempt(self, candidate: Candidate) -> bool:
         """Victims, unless the gang would rather wait, or the room that it will have soon is being freed already."""
-        job, made = self.board.jobs[candidate.job_id], self.reservations.made
-        patience_ms = job.spec.tolerance.ms if job.spec.tolerance is not None else 0
-        if any(r.job_id == job.id and r.start_ms <= self.now_ms + patience_ms for r in made):
+        job = self.board.jobs[candidate.job_id]
+        start_ms = self._reserved_start(job.id)
+        if start_ms is not None and job.spec.tolerance is not None and start_ms <= self.now_ms + job.spec.tolerance.ms:
             return False
         if not self.preemptor.open or candidate.lane.hopeless_version == self.board.version:
             return False
         with self.reservations.besides(job.id):
-            done = self.preemptor.attempt(candidate)
-        if done:
-            self.reservations.drop(job.id)
-        else:
-            candidate.lane.hopeless_version = self.board.version
-        return done
+            found = self.preemptor.find(candidate)
+        if found is None:
+            if not self.preemptor.time_may_help:
+                candidate.lane.hopeless_version = self.board.version
+            return False
+        if self._waits_instead(candidate, found, start_ms):
+            return False
+        self.preemptor.take(found)
+        self.reservations.drop(job.id)
+        return True
+
+    def _reserved_start(self, job_id: str) -> int | None:
+        return next((r.start_ms for r in self.reservations.made if r.job_id == job_id), None)
+
+    def _waits_instead(self, candidate: Candidate, found: Preemption, start_ms: int | None) -> bool:
+        """Whether its known start is near enough; one without a reservation gets one, since only kept room is a known start."""
+        if start_ms is not None:
+            return self.preemptor.would_rather_wait(found, start_ms)
+        reserved = self.reservations.reserve(candidate) if self.reservations.open else None
+        if reserved is not None and not self.preemptor.would_rather_wait(found, reserved.start_ms):
+            self.reservations.drop(candidate.job_id)
+            return False
+        return reserved is not None
 
     def attempt(self, candidate: Candidate, remember: bool = True) -> Refusal | None:
         """Tries one job; None if it is placed, and then its room and its quota are taken on the ledger."""

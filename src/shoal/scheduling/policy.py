@@ -42,6 +42,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A gang that has the right may stop others: lower priorities of its own queue, and what other queues hold over their share."""
     restart_ms: int = 600_000
     """What a stopped job loses beyond the work since its last checkpoint: the way back to where it was."""
+    patience_max_ms: int = 600_000
+    """
+    A gang with a known start no further away than this waits for it instead of stopping others, where waiting costs less GPU time than
+    they would lose. As long as a way back: for less than that nobody gains. With the grace of who is stopped it is the longest that a
+    guarantee is withheld (a job's `tolerance` waits longer); 0 takes what is owed at once.
+    """
+    min_run_ms: int = 0
+    """A running job is not stopped before it has run so long, unless its queue says otherwise (`min_run_ms`). Off: charged by what they
+    lose, the young are stopped first, and a guarantee is kept at once."""
     claim_ms: int = 900_000
     """How long freed room is kept for who preempted: the usual grace many times over. After that the room is anybody's."""
     placed_per_cycle: int = 1_000

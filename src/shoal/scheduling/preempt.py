@@ -7,45 +7,30 @@ Step 6 of the cycle: room for a gang that has the right to it, by stopping other
     who is stopped        least (work since its last checkpoint + restart) x GPUs first; then everybody who can be spared is, the
                           dearest first
     what is freed already is counted before anybody is stopped, and where it is enough nobody is
+    patience              who has a known start waits for it where that costs less GPU time than stopping loses
 
-The gang is placed on the ledger with its victims gone before one of them is told: with all of it or not at all. What it will get is
-claimed, so that nobody else takes it meanwhile. It settles, because each eviction lowers a measure that nothing here raises: the claims of
-the queues, sorted downwards; then the negative sum of running priorities.
+`victims` says who may be stopped, and what each loses. The gang is placed on the ledger with its victims gone before one of them is
+told: with all of it or not at all. What it will get is claimed, so that nobody else takes it meanwhile. It settles, because each
+eviction lowers a measure that nothing here raises: the claims of the queues, sorted downwards; then the negative sum of running priorities.
 
 Prior art: Kueue's rule S2-a (its S2-b loops and is left out) and fill-back; kube-scheduler's reprieve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from shoal.base import limits
-from shoal.model.job import Job, JobState
 from shoal.model.plan import Evict, Reserve
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
-from shoal.scheduling.order import Candidate, claim_of
+from shoal.scheduling.order import Candidate
 from shoal.scheduling.place import Placement, place_options, seated
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.quota import Charge, Vertex
-from shoal.scheduling.reserve import Part, least, parts_of
-
-_STOPPABLE = (JobState.STARTING, JobState.RUNNING)
-
-
-class Victim(NamedTuple):
-    """A running job that may be stopped. `across` is the highest queue on its way to the root that the gang's queue does not share."""
-
-    cost: int
-    job_id: str
-    queue: str
-    across: Vertex | None
-    charge: Charge
-    parts: tuple[Part, ...]
+from shoal.scheduling.reserve import least, parts_of
+from shoal.scheduling.victims import Victim, Victims
 
 
 class Preemption(NamedTuple):
@@ -55,18 +40,24 @@ class Preemption(NamedTuple):
     victims: tuple[Victim, ...]
     placement: Placement
 
+    @property
+    def cost(self) -> int:
+        """GPU-milliseconds of work that is lost, the ways back included."""
+        return sum(victim.cost for victim in self.victims)
+
 
 class Preemptor:
     """See module. One per cycle, over the cycle's ledger."""
 
-    def __init__(self, board: Board, ledger: Ledger, policy: Policy, now_ms: int) -> None:
+    def __init__(self, board: Board, ledger: Ledger, policy: Policy, now_ms: int, victims: Victims) -> None:
         self._board = board
         self._ledger = ledger
         self._policy = policy
         self._now_ms = now_ms
+        self._victims = victims
         self._tries = self._weighed = 0
-        self._stopped: dict[str, Victim] = {}
-        self._medians: dict[str, int] = {}
+        self.wake_ms: int | None = None
+        """When somebody has run long enough who could not be stopped yet."""
         self.made: list[Preemption] = []
         self._hopeful = policy.preempt and self._somebody_may_have_to_go()
 
@@ -92,31 +83,67 @@ class Preemptor:
         """True if more gangs may have the right to stop others than could be looked at."""
         return self._tries >= limits.PREEMPT_TRIES_MAX or self._weighed >= limits.VICTIMS_PER_CYCLE_MAX
 
-    def attempt(self, candidate: Candidate) -> bool:
-        """
-        Whether room for the gang is being freed or will be: by what is ending anyhow, or by victims that are now decided.
+    @property
+    def time_may_help(self) -> bool:
+        """True if somebody whom the last gang could stop has only not run long enough."""
+        return self._victims.spared_until_ms is not None
 
-        What the gang will get of free room is taken on the ledger, and its charge is too.
+    def find(self, candidate: Candidate) -> Preemption | None:
+        """
+        Who would be stopped for the gang, and the room that it would have; None where stopping does not help or is not needed.
+
+        Not needed: what is ending anyhow is enough. Nothing is decided; `take` does that.
         """
         job = self._board.jobs[candidate.job_id]
-        if candidate.lane.array or job.id in self._board.claims_by:
-            return False
+        self._victims.begin()
+        if job.id in self._board.claims_by or not self._is_its_turn(candidate.lane.array):
+            return None
         if not options_of(candidate.lane.state, self._board.columns):
-            return False  # No node there is could ever take it, whoever is stopped.
+            return None  # No node there is could ever take it, whoever is stopped.
         self._tries += 1
-        victims = self.eligible(job, max(limits.VICTIMS_LOOKED_AT_MAX, 4 * candidate.lane.state.gpus_least))
+        victims = self._victims.eligible(job, max(limits.VICTIMS_LOOKED_AT_MAX, 4 * candidate.lane.state.gpus_least))
         self._weighed += len(victims)
-        if not victims:
-            return False
-        with self._ledger.trial():
-            found = self._search(candidate, victims)
-        if found is None:
-            return False
+        found = None
+        if victims:
+            with self._ledger.trial():
+                found = self._search(candidate, victims)
+        young_ms = self._victims.spared_until_ms
+        if found is None and young_ms is not None:
+            self.wake_ms = young_ms if self.wake_ms is None else min(self.wake_ms, young_ms)
+        return found
+
+    def take(self, found: Preemption) -> None:
+        """Decided: what the gang will get of free room is taken on the ledger, and its charge is too."""
         self.made.append(found)
         for victim in found.victims:
-            self._stopped[victim.job_id] = victim
+            self._victims.taken[victim.job_id] = victim
         self._take(found)
-        return True
+
+    def would_rather_wait(self, found: Preemption, start_ms: int) -> bool:
+        """
+        True if waiting for a known start costs less GPU time than stopping these loses, and it is not too long.
+
+        The same for a priority and for a guarantee: whoever has the right has it `patience_max_ms` later at the latest.
+        """
+        job = self._board.jobs[found.candidate.job_id]
+        wait_ms = start_ms - self._now_ms
+        if job.spec.tolerance is not None and wait_ms <= job.spec.tolerance.ms:
+            return True
+        gpus = sum(seat.mask.bit_count() for seat in found.placement.seats)
+        return wait_ms <= self._policy.patience_max_ms and wait_ms * max(1, gpus) < found.cost
+
+    def _is_its_turn(self, array: str) -> bool:
+        """False for an element whose array runs, or has cleared room for, as many as it may."""
+        if not array:
+            return True
+        board = self._board
+        at_once = board.at_once(array)
+        waiting = {j for j in (*board.claims_by, *(made.candidate.job_id for made in self.made)) if self._array_of(j) == array}
+        return at_once is None or board.array_live.get(array, 0) + len(waiting) < at_once
+
+    def _array_of(self, job_id: str) -> str:
+        job = self._board.jobs.get(job_id)
+        return job.array.array_id if job is not None and job.array is not None else ""
 
     def decisions(self) -> list[Reserve | Evict]:
         """Each gang's room, and who is stopped for it."""
@@ -134,71 +161,10 @@ class Preemptor:
         reason = Reason(code=ReasonCode.PREEMPTED, message=f"stopped in favour of job {name} {why}", queue=queue, blockers=(name,))
         return Evict(job=victim.job_id, beneficiary=made.candidate.job_id, reason=reason)
 
-    # --- who may be stopped ------------------------------------------------------------------------------------------------------
-    def eligible(self, job: Job, most: int) -> list[Victim]:
-        """`most` running jobs that this one may displace if the rule of claims holds for them too, the cheapest first."""
-        return sorted(islice(self._all_eligible(job), most), key=lambda victim: victim[:2])
-
-    def _all_eligible(self, job: Job) -> Iterator[Victim]:
-        """Those of its own queue, then of queues over their share; the youngest ids first, which mostly have least to lose."""
-        running = self._board.horizon.running
-        for other in sorted(running.get(job.queue, ()), reverse=True):
-            victim = self._victim(other, None, job)
-            if victim is not None:
-                yield victim
-        for queue, across in self._over_their_share(job.queue):
-            for other in sorted(running[queue], reverse=True):
-                victim = self._victim(other, across, job)
-                if victim is not None:
-                    yield victim
-
-    def _over_their_share(self, mine: str) -> list[tuple[str, Vertex]]:
-        """Queues that hold more than their guarantee, all the way up to where they part from `mine`; the furthest over first."""
-        vertices, capacity = self._board.quota.vertices, self._board.columns.capacity
-        above = _way_up(vertices[mine])
-        found = []
-        for queue in self._board.horizon.running:
-            if queue not in vertices or queue == mine:
-                continue
-            way = _way_up(vertices[queue])
-            apart = [vertex for vertex in way if vertex not in above]
-            if apart and vertices[mine] not in way and all(claim_of(v, capacity) > 0 for v in apart):
-                found.append((-claim_of(apart[-1], capacity), queue, apart[-1]))
-        return [(queue, across) for _, queue, across in sorted(found, key=lambda item: item[:2])]
-
-    def _victim(self, job_id: str, across: Vertex | None, gainer: Job) -> Victim | None:
-        job = self._board.jobs.get(job_id)
-        if job is None or job.state not in _STOPPABLE or not job.spec.preemptible or job_id in self._stopped:
-            return None
-        if across is None and job.priority >= gainer.priority:
-            return None
-        board, columns = self._board, self._board.columns
-        held = [board.allocations[allocation_id] for allocation_id in board.held_by[job_id]]
-        parts = tuple(
-            Part(row, columns.mask_of(row, a.devices), a.cpu_milli, a.memory_bytes, columns.pieces_of(row, a.parts, a.project))
-            for a in held
-            if (row := columns.row.get(a.node)) is not None
-        )
-        gpus = sum(part.mask.bit_count() + len(part.pieces) for part in parts)
-        cost = (self._now_ms - self._saved_ms(job) + self._policy.restart_ms) * max(1, gpus)
-        return Victim(cost, job_id, held[0].queue, across, board.horizon.charge_of(job_id), parts)
-
-    def _saved_ms(self, job: Job) -> int:
-        """When its work was last saved; who reports no checkpoints is taken to save as late as the median of its queue."""
-        started_ms = job.started_ms if job.started_ms is not None else self._now_ms
-        if job.checkpointed_ms is not None:
-            return max(started_ms, job.checkpointed_ms)
-        median = self._medians.get(job.queue)
-        if median is None:
-            jobs = (self._board.jobs.get(other) for other in self._board.horizon.running.get(job.queue, ()))
-            told = sorted(j.checkpointed_ms for j in jobs if j is not None and j.checkpointed_ms is not None)
-            median = self._medians[job.queue] = told[len(told) // 2] if told else 0
-        return max(started_ms, median)
-
     # --- the trial ---------------------------------------------------------------------------------------------------------------
     def _search(self, candidate: Candidate, victims: list[Victim]) -> Preemption | None:
         """None where nobody needs to be stopped or where stopping does not help. Leaves the ledger moved: the caller rewinds."""
-        for stopped in self._stopped.values():
+        for stopped in self._victims.taken.values():
             self._ledger.uncharge(stopped.queue, stopped.charge)
         self._give_what_ends()
         if self._place(candidate) is not None:
@@ -232,9 +198,10 @@ class Preemptor:
     def _stop_until_it_fits(self, candidate: Candidate, victims: list[Victim]) -> tuple[list[Victim], Placement | None]:
         gone: list[Victim] = []
         wanted = 1
+        charge = options_of(candidate.lane.state, self._board.columns)[0].charge_least
         for victim in victims:
-            if self._may_stop(candidate, victim):
-                self._stop(victim)
+            if self._victims.may_lose(candidate.queue, charge, victim):
+                self._victims.stop(self._ledger, victim)
                 gone.append(victim)
                 if len(gone) == wanted:
                     found = self._place(candidate)
@@ -242,33 +209,6 @@ class Preemptor:
                         return gone, found
                     wanted *= 2
         return gone, self._place(candidate) if gone else None
-
-    def _may_stop(self, candidate: Candidate, victim: Victim) -> bool:
-        """The rule of claims: after the loss the victim's side is still owed no more than the gang's side is after the gain."""
-        if victim.across is None:
-            return True
-        quota, capacity = self._board.quota, self._board.columns.capacity
-        charge = options_of(candidate.lane.state, self._board.columns)[0].charge_least
-        mine = next(v for v in reversed(_way_up(quota.vertices[candidate.queue])) if v.parent is victim.across.parent)
-        before = claim_of(victim.across, capacity)
-        quota.add(candidate.queue, charge)
-        gained = claim_of(mine, capacity)
-        quota.remove(candidate.queue, charge)
-        quota.remove(victim.queue, victim.charge)
-        after = claim_of(victim.across, capacity)
-        quota.add(victim.queue, victim.charge)
-        return gained <= after < before
-
-    def _stop(self, victim: Victim) -> None:
-        for part in victim.parts:
-            mask = part.mask & int(self._board.columns.healthy[part.row])
-            self._ledger.unseat(part.row, mask, part.cpu_milli, part.memory_bytes, part.pieces)
-        self._ledger.uncharge(victim.queue, victim.charge)
-
-    def _put_back(self, victim: Victim) -> None:
-        for part in victim.parts:
-            self._ledger.seat(*part._replace(mask=part.mask & int(self._board.columns.healthy[part.row])))
-        self._ledger.charge(victim.queue, victim.charge)
 
     def _spare(self, candidate: Candidate, gone: list[Victim], found: Placement) -> tuple[list[Victim], Placement]:
         """Gives back whoever is not needed: first all on other nodes at once, then one by one, the dearest first."""
@@ -281,11 +221,11 @@ class Preemptor:
             if not spared:
                 continue
             for victim in spared:
-                self._put_back(victim)
+                self._victims.put_back(self._ledger, victim)
             again = self._place(candidate)
             if again is None:
                 for victim in spared:
-                    self._stop(victim)
+                    self._victims.stop(self._ledger, victim)
             else:
                 found, kept = again, [victim for victim in kept if victim not in spared]
         return kept, found
@@ -300,10 +240,3 @@ class Preemptor:
             mask = part.mask & int(columns.free_mask[part.row] | columns.shared_mask[part.row])
             self._ledger.seat(part.row, mask, cpu, memory, part.pieces)
         self._ledger.charge(made.candidate.queue, made.placement.charge)
-
-
-def _way_up(vertex: Vertex) -> list[Vertex]:
-    way = [vertex]
-    while way[-1].parent is not None:
-        way.append(way[-1].parent)
-    return way

@@ -180,7 +180,7 @@ def test_c28_what_is_being_freed_counts():
 
 def test_who_would_rather_wait_does_not_preempt_for_what_comes_soon_enough():
     def evicted(tolerance_s: int) -> int:
-        cluster = Cluster(*hosts(2))
+        cluster = Cluster(*hosts(2), policy=Policy(patience_max_ms=0))
         cluster.submit(8, limit_s=10, priority=20)
         cluster.submit(8)
         cluster.cycle()
@@ -189,6 +189,100 @@ def test_who_would_rather_wait_does_not_preempt_for_what_comes_soon_enough():
         return len(cluster.evicted)
 
     assert (evicted(30), evicted(5)) == (0, 1)
+
+
+def waits_for_a_known_start(limit_s: int, **policy: int) -> bool:
+    """A node ends in `limit_s`; another is held by a job that has run for 20 minutes since its checkpoint and needs 10 to come back."""
+    cluster = Cluster(*hosts(2), policy=Policy(**policy))
+    cluster.now_ms = 1_200_000
+    ending, low = cluster.submit(8, limit_s=limit_s, priority=20), cluster.submit(8)
+    cluster.cycle()
+    cluster.change_job(low, started_ms=0)
+    cluster.change_job(ending, started_ms=cluster.now_ms)
+    cluster.submit(8, priority=10)
+    plan = cluster.cycle()
+    assert bool(reserves_of(plan)), "it waits for room that is kept, or room is freed for it"
+    return not cluster.evicted
+
+
+def test_patience_waits_for_a_known_start_where_that_costs_less_than_stopping():
+    """(start - now) x 8 GPUs against (20 + 10 min) x 8 GPUs, and never longer than ten minutes."""
+    assert waits_for_a_known_start(599)
+    assert not waits_for_a_known_start(601)
+    assert waits_for_a_known_start(1_799, patience_max_ms=7_200_000)
+    assert not waits_for_a_known_start(1_801, patience_max_ms=7_200_000)
+    assert not waits_for_a_known_start(60, patience_max_ms=0)
+
+
+def test_patience_holds_for_a_guarantee_too():
+    def evicted(limit_s: int) -> int:
+        cluster = Cluster(*hosts(2), a_queue("top"), a_queue("A", "top", gpu=(8,)), a_queue("B", "top", gpu=(0,)))
+        for _ in range(2):
+            cluster.submit(8, queue="B", limit_s=limit_s)
+        cluster.cycle()
+        cluster.submit(8, queue="A")
+        cluster.cycle()
+        return len(cluster.evicted)
+
+    assert (evicted(300), evicted(1_200)) == (0, 1)
+
+
+def test_the_second_of_a_queue_has_patience_too_and_its_room_is_kept():
+    cluster = Cluster(*hosts(2))
+    for _ in range(2):
+        cluster.submit(8, limit_s=300, priority=20)
+    cluster.cycle()
+    both = [cluster.submit(8, priority=10, nodes=n) for n in (1, 1)]
+    assert set(reserves_of(cluster.cycle())) >= {both[0]}
+    assert not cluster.evicted
+
+
+def test_nobody_is_stopped_before_he_has_run_as_long_as_his_queue_lets_everybody():
+    cluster = Cluster(*hosts(1), a_queue("q", min_run_ms=600_000))
+    low = cluster.submit(8, queue="q")
+    cluster.cycle()
+    cluster.change_job(low, started_ms=cluster.now_ms, state=JobState.RUNNING)
+    high = cluster.submit(8, queue="q", priority=1)
+    may_ms = cluster.now_ms + 600_000
+    plan = cluster.cycle()
+    assert not evicts_of(plan)
+    assert plan.next_at_ms == may_ms, "time alone brings the right, so the cycle wants to be asked then"
+    cluster.now_ms = may_ms - 1
+    assert not evicts_of(cluster.cycle())
+    cluster.now_ms = may_ms
+    assert list(evicts_of(cluster.cycle())) == [low]
+    cluster.free()
+    cluster.cycle()
+    assert cluster.gpus_of(high) == 8
+
+
+def test_the_policy_says_how_long_where_the_queue_does_not():
+    def evicted(policy_ms: int, **queue: int) -> int:
+        cluster = Cluster(*hosts(1), a_queue("q", **queue), policy=Policy(min_run_ms=policy_ms))
+        low = cluster.submit(8, queue="q")
+        cluster.cycle()
+        cluster.change_job(low, started_ms=cluster.now_ms, state=JobState.RUNNING)
+        cluster.now_ms += 60_000
+        cluster.submit(8, queue="q", priority=1)
+        cluster.cycle()
+        return len(cluster.evicted)
+
+    assert (evicted(0), evicted(60_001), evicted(60_001, min_run_ms=0), evicted(0, min_run_ms=60_000)) == (1, 0, 1, 1)
+
+
+def test_an_array_stops_no_more_than_its_limit_lets_it_use():
+    cluster = Cluster(*hosts(4, 2))
+    lows = [cluster.submit(2) for _ in range(4)]
+    cluster.cycle()
+    cluster.submit_array("0-3%2", 2, priority=1)
+    for _ in range(6):
+        cluster.cycle()
+    assert len(cluster.evicted) == 2
+    cluster.free()
+    for _ in range(6):
+        cluster.cycle()
+    assert len(cluster.evicted) == 2
+    assert sum(cluster.gpus_of(low) for low in lows) == 4
 
 
 def test_victims_are_those_that_lose_least_work():

@@ -1,0 +1,182 @@
+"""
+Who may be stopped or moved for a gang, and what that would cost: for steps 6 (`preempt`) and 5b (`move`) of the cycle.
+
+    who        lower priorities of the gang's own queue; and jobs of queues that are over their guarantee, all the way up to where their
+               way parts from that of the gang's queue
+    never      jobs that are not preemptible, what is on its way out, who was decided on in this cycle, and jobs that have not run for
+               their queue's `min_run` yet: when the first of these may be stopped is kept, since time alone brings it
+    cost       (work since the last checkpoint + the way back) x GPUs, in GPU-milliseconds
+
+The rule of claims (`Victims.may_lose`) is asked at the moment of stopping, since it depends on who else is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from shoal.model.job import Job, JobState
+from shoal.planning.backfill import work_lost
+from shoal.scheduling.board import Board
+from shoal.scheduling.ledger import Ledger
+from shoal.scheduling.order import claim_of
+from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import Charge, Vertex
+from shoal.scheduling.reserve import Part
+
+_STOPPABLE = (JobState.STARTING, JobState.RUNNING)
+
+
+class Victim(NamedTuple):
+    """A running job that may be stopped. `across` is the highest queue on its way to the root that the gang's queue does not share."""
+
+    cost: int
+    job_id: str
+    queue: str
+    across: Vertex | None
+    charge: Charge
+    parts: tuple[Part, ...]
+
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs and pieces of them, each counted as one."""
+        return sum(part.mask.bit_count() + len(part.pieces) for part in self.parts)
+
+
+class Victims:
+    """See module. One per cycle; `taken` is who was decided on so far."""
+
+    def __init__(self, board: Board, policy: Policy, now_ms: int) -> None:
+        self._board = board
+        self._policy = policy
+        self._now_ms = now_ms
+        self._medians: dict[str, int] = {}
+        self.taken: dict[str, Victim] = {}
+        self.spared_until_ms: int | None = None
+        """When the first of those may be stopped who have not run long enough yet, since `begin`."""
+
+    def begin(self) -> None:
+        """Another gang asks."""
+        self.spared_until_ms = None
+
+    def eligible(self, job: Job, most: int) -> list[Victim]:
+        """`most` running jobs that this one may displace if the rule of claims holds for them too, the cheapest first."""
+        return sorted(islice(self._all(job), most), key=lambda victim: victim[:2])
+
+    def _all(self, job: Job) -> Iterator[Victim]:
+        """Those of its own queue, then of queues over their share; the youngest ids first, which mostly have least to lose."""
+        running = self._board.horizon.running
+        yield from self._below(running.get(job.queue, ()), job)
+        for queue, across in self._over_their_share(job.queue):
+            for other in sorted(running[queue], reverse=True):
+                victim = self.look_at(other, across)
+                if victim is not None:
+                    yield victim
+
+    def _below(self, running: Iterable[str], job: Job) -> Iterator[Victim]:
+        for other in sorted(running, reverse=True):
+            if other in self._board.jobs and self._board.jobs[other].priority < job.priority:
+                victim = self.look_at(other, None)
+                if victim is not None:
+                    yield victim
+
+    def _over_their_share(self, mine: str) -> list[tuple[str, Vertex]]:
+        """Queues that hold more than their guarantee, all the way up to where they part from `mine`; the furthest over first."""
+        vertices, capacity = self._board.quota.vertices, self._board.columns.capacity
+        above = way_up(vertices[mine])
+        found = []
+        for queue in self._board.horizon.running:
+            if queue not in vertices or queue == mine:
+                continue
+            way = way_up(vertices[queue])
+            apart = [vertex for vertex in way if vertex not in above]
+            if apart and vertices[mine] not in way and all(claim_of(v, capacity) > 0 for v in apart):
+                found.append((-claim_of(apart[-1], capacity), queue, apart[-1]))
+        return [(queue, across) for _, queue, across in sorted(found, key=lambda item: item[:2])]
+
+    def look_at(self, job_id: str, across: Vertex | None) -> Victim | None:
+        """The job as a victim, whoever asks; None for one that may not be stopped, or not yet."""
+        job = self._board.jobs.get(job_id)
+        if job is None or job.state not in _STOPPABLE or not job.spec.preemptible or job_id in self.taken:
+            return None
+        if self._too_young(job):
+            return None
+        board, columns = self._board, self._board.columns
+        held = [board.allocations[allocation_id] for allocation_id in board.held_by[job_id]]
+        parts = tuple(
+            Part(row, columns.mask_of(row, a.devices), a.cpu_milli, a.memory_bytes, columns.pieces_of(row, a.parts, a.project))
+            for a in held
+            if (row := columns.row.get(a.node)) is not None
+        )
+        gpus = sum(part.mask.bit_count() + len(part.pieces) for part in parts)
+        cost = work_lost(max(1, gpus), self._now_ms - self.saved_ms(job), self._policy.restart_ms)
+        return Victim(cost, job_id, held[0].queue, across, board.horizon.charge_of(job_id), parts)
+
+    def _too_young(self, job: Job) -> bool:
+        """True while it has not run for as long as its queue lets everybody run; who is only starting has not run at all."""
+        queue = self._board.queues.get(job.queue)
+        least_ms = queue.spec.min_run_ms if queue is not None and queue.spec.min_run_ms is not None else self._policy.min_run_ms
+        if least_ms <= 0:
+            return False
+        if job.started_ms is None:
+            return True  # Its start is a change of its own, which brings a cycle.
+        may_ms = job.started_ms + least_ms
+        if may_ms <= self._now_ms:
+            return False
+        self.spared_until_ms = may_ms if self.spared_until_ms is None else min(may_ms, self.spared_until_ms)
+        return True
+
+    def saved_ms(self, job: Job) -> int:
+        """When its work was last saved; who reports no checkpoints is taken to save as late as the median of its queue."""
+        started_ms = job.started_ms if job.started_ms is not None else self._now_ms
+        if job.checkpointed_ms is not None:
+            return max(started_ms, job.checkpointed_ms)
+        median = self._medians.get(job.queue)
+        if median is None:
+            jobs = (self._board.jobs.get(other) for other in self._board.horizon.running.get(job.queue, ()))
+            told = sorted(j.checkpointed_ms for j in jobs if j is not None and j.checkpointed_ms is not None)
+            median = self._medians[job.queue] = told[len(told) // 2] if told else 0
+        return max(started_ms, median)
+
+    # --- on the ledger -----------------------------------------------------------------------------------------------------------
+    def may_lose(self, gainer: str, charge: Charge, victim: Victim) -> bool:
+        """The rule of claims: after the loss the victim's side is still owed no more than the gang's side is after the gain."""
+        if victim.across is None:
+            return True
+        quota, capacity = self._board.quota, self._board.columns.capacity
+        mine = side_of(quota.vertices[gainer], victim.across)
+        before = claim_of(victim.across, capacity)
+        quota.add(gainer, charge)
+        gained = claim_of(mine, capacity)
+        quota.remove(gainer, charge)
+        quota.remove(victim.queue, victim.charge)
+        after = claim_of(victim.across, capacity)
+        quota.add(victim.queue, victim.charge)
+        return gained <= after < before
+
+    def stop(self, ledger: Ledger, victim: Victim) -> None:
+        """Its room and its charge are free on the ledger."""
+        for part in victim.parts:
+            mask = part.mask & int(self._board.columns.healthy[part.row])
+            ledger.unseat(part.row, mask, part.cpu_milli, part.memory_bytes, part.pieces)
+        ledger.uncharge(victim.queue, victim.charge)
+
+    def put_back(self, ledger: Ledger, victim: Victim) -> None:
+        """The inverse of `stop`."""
+        for part in victim.parts:
+            ledger.seat(*part._replace(mask=part.mask & int(self._board.columns.healthy[part.row])))
+        ledger.charge(victim.queue, victim.charge)
+
+
+def way_up(vertex: Vertex) -> list[Vertex]:
+    """The vertex and all above it, the root last."""
+    way = [vertex]
+    while way[-1].parent is not None:
+        way.append(way[-1].parent)
+    return way
+
+
+def side_of(vertex: Vertex, across: Vertex) -> Vertex:
+    """The vertex on the way up from `vertex` that has the same parent as `across`."""
+    return next(v for v in reversed(way_up(vertex)) if v.parent is across.parent)

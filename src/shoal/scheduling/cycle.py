@@ -171,8 +171,8 @@ class _Run:
             return False
         if self._waits_instead(candidate, found, start_ms):
             return False
+        self.reservations.drop(job.id)  # first: what it hides of its own room must be free to be taken
         self.preemptor.take(found)
-        self.reservations.drop(job.id)
         return True
 
     def _reserved_start(self, job_id: str) -> int | None:

@@ -107,10 +107,6 @@ ENDS_PER_NODE_MAX: Final = 8
 """Known ends kept per node in the table of what will be free when; eight GPUs end at eight times at most."""
 ENDS_WALKED_MAX: Final = 1_024
 """Ends of jobs walked through in one cycle to see when queues may start gangs again; later ones are too far away to plan for."""
-BACKFILL_TRIES_MAX: Final = 256
-"""Shapes tried in one cycle on room that is kept for others later on, because they end before."""
-BACKFILL_ROWS_MAX: Final = 16_384
-"""Rows that these tries may open and close again in one cycle: well below ROWS_TOUCHED_MAX."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

@@ -50,8 +50,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     # 2. order
     run = _Run(board, policy, now_ms)
     with run.ledger.trial():
-        with run.reservations.over_the_board():
-            run.go()
+        run.go()
         # 7. tell
         waits = run.waits()
     decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *waits)
@@ -76,7 +75,7 @@ def forecast(board: Board, policy: Policy, now_ms: int, job_id: str) -> Forecast
     """
     filed = board.pending.filed(job_id)
     run = _Run(board, policy, now_ms)
-    with run.ledger.trial(), run.reservations.over_the_board():
+    with run.ledger.trial():
         run.go()
         made = {reserved.job_id: reserved for reserved in run.reservations.made}
         placed = any(place.job == job_id for place in run.places)

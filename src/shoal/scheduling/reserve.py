@@ -8,7 +8,7 @@ Steps 4 and 5 of the cycle: an earliest start for gangs that are blocked, and th
                room meanwhile; who would still run by then may not, and neither may he use quota that it will need.
 
 EASY gives a reservation to the first blocked gang of each queue, conservative to every blocked gang in turn; both up to a bound. What
-is kept now of a reservation is *hidden* from the columns while others are tried. Nothing is stored: equal boards give equal
+is kept now of a reservation is taken off a copy of the columns, and others are tried on that. Nothing is stored: equal boards give equal
 reservations, and a board on which only time has passed gives the same ones.
 
 Prior art: Slurm's backfill (table of times, one pass), EASY's shadow time. Where two reservations overlap a third one but not each other,
@@ -98,9 +98,10 @@ class Reservations:
         self.made: list[Reserved] = []
         self._most = 0 if policy.reserve == "none" else min(policy.reservations, limits.RESERVATIONS_MAX)
         self._started: list[_Started] = []
-        self._hidden: list[tuple[Reserved, Stretch]] = []
+        self._grounds: dict[int, Ground] = {}
+        """By how many of the reservations, the earliest first, are kept off it."""
         self._some_end = len(board.horizon.ends) > 0
-        self._tries = self._passes = self._rows = self._walked = 0
+        self._tries = self._walked = 0
 
     @property
     def open(self) -> bool:
@@ -112,44 +113,56 @@ class Reservations:
     # --- backfill ------------------------------------------------------------------------------------------------------------
     @contextmanager
     def besides(self, job_id: str) -> Iterator[None]:
-        """While inside, a job sees the room that is kept for itself."""
-        mine = [reserved for reserved in self.made if reserved.job_id == job_id]
-        if not mine:
-            yield
-            return
-        self._show(0)
-        self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
-        self._hide()
+        """While inside, what is kept for others is taken off the board itself; a job sees the room that is kept for it."""
+        hidden: list[Stretch] = []
+        for reserved in self.made:
+            if reserved.job_id != job_id:
+                hidden.append(_take_kept(self._board.columns, reserved))
         try:
             yield
         finally:
-            self.made.extend(mine)
-            self._hide()
+            for taken in reversed(hidden):
+                give_all(self._board.columns, taken)
 
     def drop(self, job_id: str) -> None:
-        """The job gets its room in another way."""
-        self._show(0)
+        """The job gets its room in another way, which was taken on the ledger."""
         self.made = [reserved for reserved in self.made if reserved.job_id != job_id]
-        self._hide()
+        self._grounds.clear()
 
     def find(self, candidate: Candidate, claimed: bool = False) -> Placement | Refusal:
         """
         A place that delays no reservation, or why there is none. `claimed`: room that is kept for it was given back just now.
 
-        With a placement, the caller seats it and says `settle`.
+        What nobody is kept room on is tried first; then, for who ends in time, what is needed only after that. With a placement, the
+        caller seats it and says `settle`.
         """
         if not claimed and self.is_full_for(candidate.lane.state):
             return Refusal.ROOM
-        state, ends_ms = candidate.lane.state, self._ends_ms(candidate.lane.limit_ms)
-        found = place(self._ledger, candidate.queue, state, self._policy)
-        if found is Refusal.ROOM and self._may_pass(ends_ms):
-            self._show(ends_ms)
-            found = place(self._ledger, candidate.queue, state, self._policy)
+        ends_ms = self._ends_ms(candidate.lane.limit_ms)
+        found = self._place(candidate, NEVER)
+        if found is Refusal.ROOM and any(reserved.start_ms >= ends_ms for reserved in self.made):
+            found = self._place(candidate, ends_ms)
         if isinstance(found, Placement) and not self._leaves_quota(candidate.queue, found.charge, ends_ms):
-            found = Refusal.LATER
-        if not isinstance(found, Placement):
-            self._hide()
+            return Refusal.LATER
         return found
+
+    def _place(self, candidate: Candidate, before_ms: int) -> Placement | Refusal:
+        ledger = self._ledger if not self.made else Ledger(self._ground(before_ms))
+        return place(ledger, candidate.queue, candidate.lane.state, self._policy)
+
+    def _ground(self, before_ms: int) -> Ground:
+        """The fleet without what is kept for reservations that start before a time. Kept, and moved on with what is placed."""
+        kept = [reserved for reserved in self.made if reserved.start_ms < before_ms]
+        ground = self._grounds.get(len(kept))  # reservations before a time are the more the later it is: their number tells which
+        if ground is None:
+            none = np.zeros(0, np.int64)
+            columns = self._board.columns.with_freed(none, np.zeros(0, np.uint64), none, none)
+            for reserved in kept:
+                _take_kept(columns, reserved)
+            moved = np.unique(np.concatenate([none, *(reserved.keeps.rows for reserved in kept)]))
+            ground = Ground(columns, RoomTable(columns, self._board.rooms, moved), self._board.quota)
+            self._grounds[len(kept)] = ground
+        return ground
 
     def is_full_for(self, state: ShapeState) -> bool:
         """True if it was seen when the cycle began that there are not nodes enough, whatever is kept for whom."""
@@ -160,9 +173,13 @@ class Reservations:
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""
         ends_ms = self._ends_ms(candidate.lane.limit_ms)
-        self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts_of(placement)))
+        parts = parts_of(placement)
+        self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts))
         self._some_end = self._some_end or ends_ms < NEVER
-        self._hide()
+        if self._grounds:
+            room = stretch_of(parts)
+            for ground in self._grounds.values():
+                take_all(ground.columns, room)
 
     @property
     def hiding(self) -> bool:
@@ -171,14 +188,6 @@ class Reservations:
 
     def _ends_ms(self, limit_ms: int) -> int:
         return NEVER if limit_ms >= NO_LIMIT else self._now_ms + limit_ms
-
-    def _may_pass(self, ends_ms: int) -> bool:
-        rows = sum(len(reserved.keeps.rows) for reserved in self.made if reserved.start_ms >= ends_ms)
-        if not rows or self._passes >= limits.BACKFILL_TRIES_MAX or self._rows + 2 * rows > limits.BACKFILL_ROWS_MAX:
-            return False
-        self._passes += 1
-        self._rows += 2 * rows
-        return True
 
     def _leaves_quota(self, queue: str, charge: Charge, ends_ms: int) -> bool:
         """True if with this charge every reservation that starts before `ends_ms` may still be charged at its start."""
@@ -200,54 +209,22 @@ class Reservations:
                     reserved.slack[resource] -= amount
         return True
 
-    # --- hiding ----------------------------------------------------------------------------------------------------------------
-    def _hide(self) -> None:
-        """Takes what every reservation keeps off the columns, where it is not taken off already."""
-        if len(self._hidden) == len(self.made):
-            return  # nothing is hidden but what was made
-        columns, known = self._board.columns, {id(reserved) for reserved, _ in self._hidden}
-        for reserved in self.made:
-            if id(reserved) not in known:
-                kept = reserved.keeps
-                taken = kept._replace(masks=kept.masks & columns.free_mask[kept.rows])
-                take_all(columns, taken)
-                self._hidden.append((reserved, taken))
-
-    def _show(self, from_ms: int) -> None:
-        """Puts back what reservations keep that start at or after a time."""
-        shown = [entry for entry in self._hidden if entry[0].start_ms >= from_ms]
-        if not shown:
-            return
-        self._hidden = [entry for entry in self._hidden if entry[0].start_ms < from_ms]
-        for _, taken in reversed(shown):
-            give_all(self._board.columns, taken)
-
-    @contextmanager
-    def over_the_board(self) -> Iterator[Reservations]:
-        """In the end nothing is hidden any more."""
-        try:
-            yield self
-        finally:
-            self._show(0)
-
     # --- reserve ---------------------------------------------------------------------------------------------------------------
     def reserve(self, candidate: Candidate) -> Reserved | None:
         """Keeps room for a blocked gang at its earliest start; None if no end of a job that is known would start it in time."""
-        self._show(0)
         reserved = self._earliest(candidate, self._now_ms + self._policy.reserve_window_ms)
         if reserved is not None:
             self.made.append(reserved)
-        self._hide()
+            self._grounds.clear()
         return reserved
 
     def forecast(self, candidate: Candidate) -> Reserved | None:
         """As `reserve`, however far away, and with nothing kept: for questions after a cycle."""
-        self._show(0)
         self._walked = 0
         return self._earliest(candidate, NEVER - 1)
 
     def _earliest(self, candidate: Candidate, until_ms: int) -> Reserved | None:
-        """The first time up to `until_ms` at which the gang fits beside everything reserved so far. Asked with nothing hidden."""
+        """The first time up to `until_ms` at which the gang fits beside everything reserved so far."""
         state, limit_ms = candidate.lane.state, candidate.lane.limit_ms
         options = tuple(least(option) for option in options_of(state, self._board.columns))
         time_ms: int | None = self._first_time(candidate.queue, state, options)
@@ -385,6 +362,14 @@ class Reservations:
             quota.count(name, given)
         self._walked += len(gone)
         return found
+
+
+def _take_kept(columns: Columns, reserved: Reserved) -> Stretch:
+    """Takes what a reservation keeps, as far as it is free; gives back what that was."""
+    kept = reserved.keeps
+    taken = kept._replace(masks=kept.masks & columns.free_mask[kept.rows])
+    take_all(columns, taken)
+    return taken
 
 
 def parts_of(placement: Placement) -> tuple[Part, ...]:

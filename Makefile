@@ -57,7 +57,7 @@ check: .venv/dev ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 # --- figures; the last line of each is JSON -----------------------------------------------------------------------------------
-.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-swf bench-openb
+.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)
 bench-e2e: .venv/dev ## 1,000 jobs from submit to end, in turn with a real Slurm
@@ -66,6 +66,8 @@ bench-cycle: .venv/dev ## the scheduling cycle alone
 	$(BIN)/python bench/cycle.py $(ARGS)
 bench-start: .venv/dev ## how fast commands and `shoal up` are there
 	$(BIN)/python bench/start.py $(ARGS)
+bench-verdict: .venv/dev ## a hard "no", a large reclaim, a backfill of 10,000
+	$(BIN)/python bench/verdict.py $(ARGS)
 bench-swf: .venv/dev ## a generated log replayed on virtual time
 	$(BIN)/python bench/swf.py $(ARGS)
 bench-openb: .venv/dev ## how much of a fleet each packing policy fills, against published figures (20 min)

@@ -34,7 +34,7 @@ def migrate(url: str | None, as_json: bool) -> None:
     session.show(done, lambda _: [said])
 
 
-@database.command("move", epilog=epilog("shoal down && shoal db move postgresql://shoal@db.example/shoal && shoal up"))
+@database.command("move", epilog=epilog("shoal db move postgresql://shoal@db.example/shoal"))
 @click.argument("url", metavar="URL")
 @json_option("{database, rows, version}")
 def move(url: str, as_json: bool) -> None:

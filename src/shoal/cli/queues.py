@@ -10,9 +10,11 @@ from shoal.cli.options import complete_queue, epilog, json_option, yes_option
 from shoal.cli.session import open_session
 
 if TYPE_CHECKING:
-    from shoal.model.queue import QueueSpec, Quota
+    from shoal.model.queue import QueueLimits, QueueSpec, Quota
 
 _NO_LIMIT = "none"
+LIMIT_NAMES = ("running_jobs", "running_jobs_per_user", "gpus_per_user", "queued_jobs", "queued_jobs_per_user", "time")
+LIMIT_HELP = f"Bound jobs: {', '.join(LIMIT_NAMES)}; =none takes a bound away."
 
 
 @click.group(
@@ -36,6 +38,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
     epilog=epilog(
         "shoal queues set research --gpu h100=16 --cpu 256 --weight 2",
         "shoal queues set nlp --parent research --gpu 8 --borrow gpu=none",
+        "shoal queues set research --limit running_jobs_per_user=4 --limit gpus_per_user=16 --limit time=2d",
         "shoal queues set research --closed",
     ),
 )
@@ -53,6 +56,7 @@ def queues(ctx: click.Context, as_json: bool) -> None:
 )
 @click.option("--closed/--open", default=None, help="A closed queue takes jobs and starts none.")
 @click.option("--default-time", metavar="LENGTH", help="Time limit of jobs that name none.")
+@click.option("--limit", "bounds", multiple=True, metavar="NAME=NUMBER", help=LIMIT_HELP)
 @click.option("--min-run", metavar="LENGTH", help="A job is not stopped for another before it has run so long.")
 @json_option("the Queue")
 def set_queue(name: str, as_json: bool, **given: Any) -> None:
@@ -89,6 +93,33 @@ def _changed(before: QueueSpec, given: dict[str, Any]) -> QueueSpec:
     if given["min_run"] is not None:
         fields["min_run_ms"] = round(duration_s("--min-run", given["min_run"]) * 1_000)
     fields["quotas"] = _quotas(before.quotas, given)
+    fields["limits"] = _bounds(before.limits, given["bounds"])
+    return replace(before, **fields)
+
+
+def _bounds(before: QueueLimits, texts: tuple[str, ...]) -> QueueLimits:
+    from msgspec.structs import replace
+
+    from shoal.base.errors import Invalid
+    from shoal.base.words import did_you_mean
+    from shoal.cli.parse import duration_s
+
+    fields: dict[str, int | None] = {}
+    for text in texts:
+        name, equals, amount = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or name not in LIMIT_NAMES:
+            hint = did_you_mean(name, LIMIT_NAMES)
+            raise Invalid(f"--limit {text}: write NAME=NUMBER, for example gpus_per_user=16{hint}; there are {', '.join(LIMIT_NAMES)}")
+        field = "time_ms" if name == "time" else name
+        if amount == _NO_LIMIT:
+            fields[field] = None
+        elif name == "time":
+            fields[field] = round(duration_s("--limit time", amount) * 1_000)
+        elif amount.isascii() and amount.isdigit() and len(amount) < 16:
+            fields[field] = int(amount)
+        else:
+            raise Invalid(f"--limit {text}: {name} is a whole number, or none")
     return replace(before, **fields)
 
 

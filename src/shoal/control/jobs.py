@@ -20,13 +20,14 @@ from shoal.control.answers import chain, done, then
 from shoal.control.elements import bring_to_birth
 from shoal.control.finding import find_job
 from shoal.control.lanes import JobSubject
-from shoal.control.submissions import Submission, Submitted, submit_batch, submit_job
+from shoal.control.submissions import Submission, Submitted, submit_batch, submit_job, time_faults
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.job import advance_job
 from shoal.model.change import ChangeSet
 from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested
 from shoal.model.job import ENDED, CancelMode, Job
 from shoal.model.snapshot import Picture
+from shoal.model.values import Duration
 from shoal.model.wire import Explanation, JobPage, JobPatch, JobView
 from shoal.store.protocol import JobQuery
 
@@ -166,6 +167,7 @@ def update_job(plane: Plane, caller: Caller, project: str, ref: str, patch: JobP
     if patch.priority is not None:
         changed["priority"] = (None, patch.priority)
     if patch.time is not None:
+        _check_time(plane, job, patch)
         changed["time"] = (None, patch.time)
     if patch.queue is not None:
         _check_queue(plane, job, patch.queue)
@@ -173,6 +175,17 @@ def update_job(plane: Plane, caller: Caller, project: str, ref: str, patch: JobP
     if not changed:
         return done(job)
     return _ask_all(plane, caller, job, JobUpdated(changed=changed))
+
+
+def _check_time(plane: Plane, job: Job, patch: JobPatch) -> None:
+    queue = plane.world.queues.get(patch.queue or job.queue)
+    try:
+        asked_ms = Duration.parse(patch.time).ms
+    except ValueError:
+        return  # The lifecycle tells what is wrong with it.
+    faults = time_faults(queue, asked_ms) if queue is not None else ()
+    if faults:
+        raise Invalid(faults[0].message, faults)
 
 
 def _check_queue(plane: Plane, job: Job, name: str) -> None:

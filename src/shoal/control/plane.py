@@ -30,6 +30,7 @@ from shoal.control.links import Links, Samples
 from shoal.control.steps import DispatchStep, LeaseStep, Progress, ReconcileStep, ScheduleStep, Step, step_through
 from shoal.control.steps.base import await_all
 from shoal.control.terminals import Terminals
+from shoal.control.waiting_limits import WaitingLimits
 from shoal.control.world import World
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import Change, ChangeSet
@@ -83,6 +84,7 @@ class Plane:
         self._ensure_default_queue()
         self._stops = [self.world.on_change(self._drop_samples), self.store.on_commit(lambda _version: self.wake())]
         self.dispatch = DispatchStep(self)
+        self.waiting = WaitingLimits()
         self.reconcile = ReconcileStep(self)
         self.lease = LeaseStep(self)
         self.schedule = ScheduleStep(self)

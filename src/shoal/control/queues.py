@@ -17,6 +17,7 @@ from shoal.control.access import Caller, need, need_all_projects
 from shoal.control.answers import then
 from shoal.control.lanes import RecordSubject
 from shoal.model.change import ChangeSet
+from shoal.model.codec import to_plain
 from shoal.model.event import Event, EventRow, QueueDeleted, QueueSet
 from shoal.model.queue import Queue, QueueSpec
 from shoal.model.wire import QueueView
@@ -154,6 +155,9 @@ def _spec_faults(plane: Plane, name: str, spec: QueueSpec) -> tuple[Fault, ...]:
         faults.append(Fault(f"a time limit lies between 1 ms and 366 days, got {spec.default_time_ms} ms", "/default_time_ms"))
     if spec.min_run_ms is not None and not 0 <= spec.min_run_ms <= limits.TIME_LIMIT_MS_MAX:
         faults.append(Fault(f"a least running time lies between 0 and 366 days, got {spec.min_run_ms} ms", "/min_run_ms"))
+    for field, bound in to_plain(spec.limits).items():
+        if bound < (1 if field == "time_ms" else 0):
+            faults.append(Fault(f"a limit is a whole number of 0 or more (a time 1 ms or more), got {bound}", f"/limits/{field}"))
     return tuple(faults)
 
 

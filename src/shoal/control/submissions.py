@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.base import limits
 from shoal.base.errors import Fault, Forbidden, Invalid, KeyReused, NotFound, Refused, ShoalError
+from shoal.base.units import format_duration_ms
 from shoal.control.access import Caller, see_project
 from shoal.control.answers import chain, done, then
 from shoal.control.elements import bring_to_birth
@@ -66,8 +67,8 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     """
     The job, once it is durable. An array answers with its parent.
 
-    Raises: NotFound for the project; Invalid with all faults; Forbidden for another's Unix user; Refused by `must_fit`; by the future,
-    KeyReused for a key that came with another body.
+    Raises: NotFound for the project; Invalid with all faults; Forbidden for another's Unix user; Refused by `must_fit`; RateLimited where
+    as many wait as the queue lets wait; by the future, KeyReused for a key that came with another body.
     """
     see_project(plane, caller, submission.project)
     plane.world.catch_up()
@@ -79,7 +80,25 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     if submission.must_fit:
         _must_fit(plane, changes)
     keyed = msgspec.structs.replace(changes, key=_key_row(caller, submission, origin))
-    return chain(plane.store.apply(keyed, plane.term), partial(_settled, plane, caller, submission, keyed))
+    count = _elements(spec) or 1
+    if _limits_waiting(queue) and not _was_made(plane, caller, submission):
+        plane.waiting.admit(plane, queue.id, caller.principal, count)
+        written = plane.store.apply(keyed, plane.term)
+        plane.waiting.settled(queue.id, caller.principal, count, written)
+    else:
+        written = plane.store.apply(keyed, plane.term)
+    return chain(written, partial(_settled, plane, caller, submission, keyed))
+
+
+def _limits_waiting(queue: Queue) -> bool:
+    return queue.spec.limits.queued_jobs is not None or queue.spec.limits.queued_jobs_per_user is not None
+
+
+def _was_made(plane: Plane, caller: Caller, submission: Submission) -> bool:
+    """True for a repeat: it makes nothing, so no limit may keep it from its answer."""
+    if submission.key is None:
+        return False
+    return plane.store.find_key(submission.project, caller.principal, OPERATION, submission.key) is not None
 
 
 def submit_batch(plane: Plane, caller: Caller, submissions: Sequence[Submission]) -> tuple[Future[Submitted] | ShoalError, ...]:
@@ -103,6 +122,8 @@ def _resolved(plane: Plane, caller: Caller, submission: Submission) -> tuple[Job
     queue = _queue_of(plane, submission.project, spec, faults)
     depends_on = _dependencies(plane, caller, submission.project, spec, faults)
     faults.extend(_missing_things(plane, submission.project, spec))
+    if queue is not None and spec.time is not None:
+        faults.extend(time_faults(queue, spec.time.ms))
     if faults or queue is None:
         raise Invalid(f"the job cannot be taken: {faults[0].message}", tuple(faults[: limits.FAULTS_SHOWN_MAX]))
     if depends_on != spec.depends_on:
@@ -189,8 +210,22 @@ def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, numbers: i
         owner=caller.principal,
         queue=queue.id,
         now_ms=now_ms,
-        default_time_ms=queue.spec.default_time_ms,
+        default_time_ms=_default_time_ms(queue),
     )
+
+
+def _default_time_ms(queue: Queue) -> int | None:
+    """The limit of a job that names none: the queue's default, and no more than the longest that it takes."""
+    return min((ms for ms in (queue.spec.default_time_ms, queue.spec.limits.time_ms) if ms is not None), default=None)
+
+
+def time_faults(queue: Queue, time_ms: int) -> tuple[Fault, ...]:
+    """What is wrong with a time limit in this queue."""
+    most = queue.spec.limits.time_ms
+    if most is None or time_ms <= most:
+        return ()
+    asked, longest = format_duration_ms(time_ms), format_duration_ms(most)
+    return (Fault(f"queue {queue.id!r} takes jobs of up to {longest} (limit time); {asked} was asked for", "/time"),)
 
 
 def _birth(spec: JobSpec, origin: Origin) -> ChangeSet:

@@ -20,9 +20,10 @@ from shoal.base import limits
 from shoal.base.errors import VersionExpired
 from shoal.control.gap import bridge
 from shoal.model.access import Token
+from shoal.model.array import unborn_count
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, Record
-from shoal.model.job import ENDED, WAITING, Job, JobState
+from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Picture, Snapshot
@@ -60,6 +61,8 @@ class World:
         self._allocations_by_job: Index = {}
         self._allocations_by_node: Index = {}
         self._jobs_by_queue: Index = {}
+        self._waiting: dict[tuple[str, str], int] = {}
+        """Jobs that wait, by queue and user; a queue's whole under the empty name."""
         self._elements: dict[str, dict[str, JobState]] = {}
         self._element_counts: dict[str, dict[JobState, int]] = {}
         self._dependents: Index = {}
@@ -171,6 +174,8 @@ class World:
 
     def _put_job(self, job: Job) -> None:
         before = self.jobs.get(job.id)
+        self._count_waiting(before, -1)
+        self._count_waiting(job, 1)
         if job.array is not None:
             self._count_element(job)
         if job.state in ENDED:
@@ -185,6 +190,14 @@ class World:
             _add(self._jobs_by_queue, job.queue, job.id)
         if before is not None and before.attempt != job.attempt:
             self._forget_released(job.id)
+
+    def _count_waiting(self, job: Job | None, sign: int) -> None:
+        count = _waiting_of(job) if job is not None else 0
+        if job is not None and count:
+            for place in ((job.queue, ""), (job.queue, job.owner)):
+                self._waiting[place] = self._waiting.get(place, 0) + sign * count
+                if not self._waiting[place]:
+                    del self._waiting[place]
 
     def _begin_job(self, job: Job) -> None:
         self._numbers[job.number] = job.id
@@ -331,6 +344,10 @@ class World:
         with self._lock:
             return tuple(self.allocations[a] for a in self._allocations_by_node.get(node_id, ()))
 
+    def waiting_in(self, queue: str, owner: str = "") -> int:
+        """Jobs of a queue that wait, elements of arrays each; of one user alone where one is named."""
+        return self._waiting.get((queue, owner), 0)
+
     def jobs_in(self, queue: str) -> tuple[str, ...]:
         """Ids of live jobs of a queue."""
         with self._lock:
@@ -364,6 +381,12 @@ class World:
                 queues=_by_id(self.queues),
                 claims=_by_id(self.claims),
             )
+
+
+def _waiting_of(job: Job) -> int:
+    if job.is_array:
+        return unborn_count(job) if job.state not in ENDED and job.cancel is CancelMode.NONE else 0
+    return 1 if job.state in WAITING else 0
 
 
 def _add(index: Index, key: str, value: str) -> None:

@@ -22,6 +22,35 @@ class Quota(Spec, frozen=True, kw_only=True):
     lending_limit: int | None = None
 
 
+class QueueLimits(Spec, frozen=True, kw_only=True):
+    """
+    Bounds on jobs, of a queue itself and not of those under it; None: no bound. A job at a running limit waits and holds up nobody.
+
+    A gang of a range of nodes starts at its smallest size where GPUs per user are limited.
+    """
+
+    running_jobs: int | None = None
+    """Jobs that have started and not ended."""
+    running_jobs_per_user: int | None = None
+    gpus_per_user: int | None = None
+    """GPUs that one user's jobs hold, whole ones; parts of a GPU count as their charge, rounded up."""
+    queued_jobs: int | None = None
+    """Jobs that wait, elements of arrays each; a create beyond is refused."""
+    queued_jobs_per_user: int | None = None
+    time_ms: int | None = None
+    """The longest time limit; a job that asks for more is refused, one that asks for none gets this."""
+
+    @property
+    def of_running(self) -> bool:
+        """True if what runs decides whether another job starts."""
+        return self.running_jobs is not None or self.by_user
+
+    @property
+    def by_user(self) -> bool:
+        """True if what a user's jobs hold decides whether another of his starts."""
+        return self.running_jobs_per_user is not None or self.gpus_per_user is not None
+
+
 class QueueSpec(Spec, frozen=True, kw_only=True):
     """What a person sets. A resource not named in `quotas` is unlimited for this queue if no ancestor names it either."""
 
@@ -38,6 +67,7 @@ class QueueSpec(Spec, frozen=True, kw_only=True):
     closed: bool = False
     """Takes jobs but starts none."""
     default_time_ms: int | None = None
+    limits: QueueLimits = QueueLimits()
     min_run_ms: int | None = None
     """A job of this queue is not stopped for another before it has run so long; unset: as the policy says."""
 

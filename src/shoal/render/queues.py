@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.base.units import format_duration_ms
 from shoal.model.queue import Quota
 from shoal.model.wire import QueueView
 from shoal.render.amounts import resource_text
@@ -50,6 +51,10 @@ def _summary(view: QueueView) -> str:
         parts.append("strict order")
     if spec.closed:
         parts.append("closed")
+    bounds = {name: value for name in spec.limits.__struct_fields__ if (value := getattr(spec.limits, name)) is not None}
+    parts += [
+        f"{name.removesuffix('_ms')} up to {format_duration_ms(value) if name == 'time_ms' else value}" for name, value in bounds.items()
+    ]
     return ", ".join(parts)
 
 

@@ -26,9 +26,11 @@ from shoal.model.plan import Evict, Place, Plan
 from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
+from shoal.scheduling.board_records import BoardRecords
 from shoal.scheduling.columns import Columns, Holding
+from shoal.scheduling.crowd import Crowd, limits_of
 from shoal.scheduling.horizon import Horizon
-from shoal.scheduling.pending import Pending
+from shoal.scheduling.pending import Bound, Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
 
@@ -59,6 +61,8 @@ class Board:
         """Allocation ids by job."""
         self.held_on: dict[str, dict[str, None]] = {}
         """Allocation ids by node."""
+        self.crowd = Crowd()
+        """What runs in each queue, by user."""
         self.array_live: dict[str, int] = {}
         """Elements that started and have not ended, by array id, where the array limits them."""
         self.fronts: dict[str, str] = {}
@@ -103,6 +107,8 @@ class Board:
             board._file(job)
         for job_id in board.held_by:
             board.horizon.note_job(job_id)
+        for job in board.jobs.values():
+            board.crowd.note(job.id, job, board)
         return board
 
     def apply(self, change: Change) -> None:
@@ -126,9 +132,12 @@ class Board:
             if row is not None:
                 self.columns.refresh(row)
             self.horizon.note_node(node)
+        if moved.limits:
+            moved.jobs.update((job.id, None) for job in self.jobs.values() if job.queue in moved.limits)
         for job_id in moved.jobs:
             self._refile(job_id)
             self.horizon.note_job(job_id)
+            self.crowd.note(job_id, self.jobs.get(job_id), self)
 
     @property
     def records(self) -> BoardRecords:
@@ -179,6 +188,8 @@ class Board:
         elif isinstance(record, Node):
             self.columns.put_node(record)
         elif isinstance(record, Queue):
+            if limits_of(self.queues, record.id) != record.spec.limits:
+                moved.limits[record.id] = None
             self.queues[record.id] = record
             moved.queues = True
         elif isinstance(record, Claim):
@@ -197,6 +208,7 @@ class Board:
         elif isinstance(record, Queue):
             self.queues.pop(record.id, None)
             moved.queues = True
+            moved.limits[record.id] = None
         elif isinstance(record, Claim):
             moved.nodes[record.node] = None
             self.claims.pop(record.id, None)
@@ -387,12 +399,14 @@ class Board:
         """Puts a waiting job where it belongs: among the pending, or at the gate that keeps it."""
         gate = gate_of(job, self)
         if gate is Gate.OPEN:
-            self.pending.add(job, self._limiting_array(job))
+            self.pending.add(job, self._bound_of(job))
         elif gate is not Gate.NOT_WAITING:
             self.gates[job.id] = gate
 
-    def _limiting_array(self, job: Job) -> str:
-        return job.array.array_id if job.array is not None and self.at_once(job.array.array_id) is not None else ""
+    def _bound_of(self, job: Job) -> Bound:
+        limited = job.array is not None and self.at_once(job.array.array_id) is not None
+        array = job.array.array_id if job.array is not None and limited else ""
+        return Bound(array, job.owner if limits_of(self.queues, job.queue).by_user else "")
 
     def claimed_on(self, row: int) -> int:
         """The devices of a node that are kept for somebody."""
@@ -440,6 +454,7 @@ class Board:
             "claims": dict(sorted(self.claims.items())),
             "queues": {name: self.quota.numbers(name) for name in sorted(self.quota.vertices)},
             "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(self.charged.items())},
+            "crowd": self.crowd.contents(),
             "array_live": dict(sorted(self.array_live.items())),
             "ended": dict(sorted(self.ended.items())),
             "ends": (dict(sorted(self.horizon.end_of.items())), tuple(self.horizon.ends)),
@@ -451,41 +466,17 @@ class Board:
     __hash__ = None  # type: ignore[assignment]
 
 
-class BoardRecords:
-    """The board's records by the keys that `check` looks them up by: a check of a plan then costs what the plan touches."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self.jobs = board.jobs
-        self.ended = board.ended
-        self.queues = board.queues
-
-    def node(self, node_id: str) -> Node | None:
-        row = self._board.columns.row.get(node_id)
-        return None if row is None else self._board.columns.nodes[row]
-
-    def held_on(self, node_id: str) -> list[Allocation]:
-        return [self._board.allocations[held] for held in self._board.held_on.get(node_id, ())]
-
-    def held_by(self, job_id: str) -> list[Allocation]:
-        return [self._board.allocations[held] for held in self._board.held_by.get(job_id, ())]
-
-    def held_in(self, queue: str) -> dict[str, int]:
-        return self._board.charged.get(queue, {})
-
-    def live_elements(self, array_id: str) -> int:
-        return self._board.array_live.get(array_id, 0)
-
-
 class _Moved:
     """What one change has touched and must be worked out again when all of it is in."""
 
-    __slots__ = ("jobs", "nodes", "queues")
+    __slots__ = ("jobs", "limits", "nodes", "queues")
 
     def __init__(self) -> None:
         self.nodes: dict[str, None] = {}
         self.jobs: dict[str, None] = {}
         self.queues = False
+        self.limits: dict[str, None] = {}
+        """Queues whose limits are others now."""
 
 
 def _drop_from(index: dict[str, dict[str, None]], key: str, value: str) -> None:

@@ -22,7 +22,9 @@ from shoal.model.queue import Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
 from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape_of
+from shoal.scheduling.check_limits import check_limits
 from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
+from shoal.scheduling.crowd import Count, gpus_milli_of
 from shoal.scheduling.quota import DEFAULT_QUEUE, Charge, QuotaTree, add_charges, charge_of, charge_of_allocation
 
 T = TypeVar("T")
@@ -58,6 +60,10 @@ class Records(Protocol):
         """Elements of an array that have started and not ended."""
         ...
 
+    def running(self, queue: str, owner: str) -> Count:
+        """What runs in a queue; of one user alone where one is named."""
+        ...
+
 
 class SnapshotRecords:
     """`Records` of a snapshot. Cost: the snapshot, once."""
@@ -90,6 +96,11 @@ class SnapshotRecords:
     def held_in(self, queue: str) -> Mapping[str, int]:
         return self._in.get(queue, {})
 
+    def running(self, queue: str, owner: str) -> Count:
+        found = (j for j in self.jobs.values() if j.state in LIVE and not j.is_array and j.queue == queue and owner in ("", j.owner))
+        counts = [Count(1, gpus_milli_of(self._by.get(job.id, ()))) for job in found]
+        return Count(len(counts), sum(count.gpus_milli for count in counts))
+
     def live_elements(self, array_id: str) -> int:
         return sum(1 for job in self.jobs.values() if job.array and job.array.array_id == array_id and job.state in LIVE)
 
@@ -105,6 +116,7 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
     faults.extend(_check_nodes(records, places))
     faults.extend(_check_quota(records, places))
     faults.extend(_check_arrays(records, places))
+    faults.extend(check_limits(records, places))
     faults.extend(_check_evictions(records, plan))
     return tuple(faults)
 

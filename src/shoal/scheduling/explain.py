@@ -26,6 +26,7 @@ from shoal.scheduling.blockers import addresses, hints_for, holders_of, listed, 
 from shoal.scheduling.board import Board
 from shoal.scheduling.cycle import Forecast, forecast
 from shoal.scheduling.expected import expected_reason, unknown_hint
+from shoal.scheduling.limited import limit_reasons
 from shoal.scheduling.options import Option, options_for
 from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Filed
@@ -35,7 +36,16 @@ from shoal.scheduling.slowdown import predict
 from shoal.scheduling.unstoppable import unstoppable_hints
 
 _WITHOUT_FORECAST = frozenset(
-    {ReasonCode.UNKNOWN_QUEUE, ReasonCode.QUEUE_CLOSED, ReasonCode.ARRAY_LIMIT, ReasonCode.QUOTA_NEVER, ReasonCode.FLEET_NEVER}
+    {
+        ReasonCode.UNKNOWN_QUEUE,
+        ReasonCode.QUEUE_CLOSED,
+        ReasonCode.ARRAY_LIMIT,
+        ReasonCode.QUEUE_JOBS_LIMIT,
+        ReasonCode.USER_JOBS_LIMIT,
+        ReasonCode.USER_GPUS_LIMIT,
+        ReasonCode.QUOTA_NEVER,
+        ReasonCode.FLEET_NEVER,
+    }
 )
 """Causes that no end of another job that is known takes away."""
 _ROOM_CODES = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTATION, ReasonCode.TOPOLOGY, ReasonCode.AVOIDED})
@@ -226,6 +236,7 @@ def _pending_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, ..
         found.append(Reason(code=ReasonCode.QUEUE_CLOSED, message=message, queue=job.queue, hints=(hint,)))
     filed = board.pending.filed(job.id)
     found.extend(_array_reasons(board, filed.lane.array if filed is not None else ""))
+    found.extend(limit_reasons(board, job))
     found.extend(_capacity_reasons(board, policy, job))
     return tuple(found)
 

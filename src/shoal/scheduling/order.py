@@ -22,6 +22,7 @@ from typing import NamedTuple
 from shoal.base import limits
 from shoal.model.queue import QueueSpec
 from shoal.scheduling.board import Board
+from shoal.scheduling.crowd import Count, excess_of, limits_of
 from shoal.scheduling.options import options_of
 from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line, key_of
 from shoal.scheduling.place import Refusal
@@ -87,6 +88,10 @@ class _Turn:
         """The same for every resource, in its own unit: room under a quota only shrinks within a cycle."""
         self._closed: set[str] = set()
         """Models that a strict queue's blocked jobs keep for themselves."""
+        self._limits = limits_of(board.queues, queue)
+        self._limited = self._limits.of_running
+        self._started: dict[str, Count] = {}
+        """By user, what this cycle has started; the whole under the empty name. Only where something is limited."""
         self.candidate: Candidate | None = None
         self._next = self._next_head()
 
@@ -118,6 +123,8 @@ class _Turn:
         lane = self.candidate.lane
         if lane.array:
             self._shared.started[lane.array] = self._shared.started.get(lane.array, 0) + 1
+        if self._limited:
+            self._count_started(lane)
         self._go_behind(self.candidate)
 
     def refused(self, refusal: Refusal) -> None:
@@ -196,7 +203,7 @@ class _Turn:
         """
         Whether it is known that a lane's job cannot start; None if it is and nobody wants it.
 
-        A blocked lane of a strict queue closes what it could use for those behind it; an array at its limit holds up nobody.
+        A blocked lane of a strict queue closes what it could use for those behind it; who is at a limit holds up nobody.
         """
         if self._is_full(lane):
             return None
@@ -244,7 +251,25 @@ class _Turn:
             return True
         return state.failed_cycle == self._board.cycle and lane.limit_ms >= state.failed_limit_ms
 
+    def _count_started(self, lane: Lane) -> None:
+        for owner in {"", lane.owner}:
+            self._started[owner] = self._started.get(owner, Count()).plus(Count(1, self._asked_milli(lane)))
+
+    def _asked_milli(self, lane: Lane) -> int:
+        options = options_of(lane.state, self._board.columns)
+        return dict(options[0].charge_least).get("gpu", 0) if options else 0
+
+    def _is_limited(self, lane: Lane) -> bool:
+        """True if one more job of this lane would break a running limit of the queue."""
+        crowd, started = self._board.crowd, self._started
+        whole = crowd.of(self.queue).plus(started.get("", Count()))
+        mine = crowd.of(self.queue, lane.owner).plus(started.get(lane.owner, Count()))
+        return excess_of(self._limits, whole, mine, self._asked_milli(lane)) is not None
+
     def _is_full(self, lane: Lane) -> bool:
+        """True if an array or a limit of the queue lets no more jobs of this lane start. Such a lane holds up nobody."""
+        if self._limited and self._is_limited(lane):
+            return True
         if not lane.array:
             return False
         at_once = self._board.at_once(lane.array)

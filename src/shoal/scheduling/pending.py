@@ -3,7 +3,7 @@ Jobs that could start if there were room: per queue in order, grouped so that eq
 
     Pending            by queue
     `-- Line               one queue's jobs
-        `-- Lane               its jobs of one shape and time limit (and, where an array limits how many run at once, of that array)
+        `-- Lane               its jobs of one shape and time limit (and, where how many run at once is limited by it, of one array or user)
 
 A line knows the first job of each lane, in order. A cycle walks these heads and skips a lane whose shape has failed without looking
 at the jobs behind the first. Adding and removing costs the logarithm of the line's length. Jobs whose time has not come wait in
@@ -33,6 +33,13 @@ def key_of(job: Job) -> JobKey:
     return (-job.priority, job.queued_ms, job.number, job.id)
 
 
+class Bound(NamedTuple):
+    """Whose limits hold for a job: an array's (its id) and a user's, each empty where there is none."""
+
+    array: str = ""
+    owner: str = ""
+
+
 class ShapeState:
     """One shape that some pending job has, and what is known of it."""
 
@@ -54,13 +61,14 @@ class ShapeState:
 
 
 class Lane:
-    """See module. `array` is the id of the array whose limit holds for these jobs, or empty; `limit_ms` NO_LIMIT without one."""
+    """See module. `bound` says whose limits hold for these jobs; `limit_ms` is NO_LIMIT without one."""
 
-    __slots__ = ("array", "hopeless_version", "jobs", "keys", "limit_ms", "state")
+    __slots__ = ("array", "bound", "hopeless_version", "jobs", "keys", "limit_ms", "owner", "state")
 
-    def __init__(self, state: ShapeState, array: str, limit_ms: int) -> None:
+    def __init__(self, state: ShapeState, bound: Bound, limit_ms: int) -> None:
         self.state = state
-        self.array = array
+        self.bound = bound
+        self.array, self.owner = bound
         self.limit_ms = limit_ms
         self.hopeless_version = -1
         """The board's version at which no victims were found for its first job; while that stands it need not be looked at."""
@@ -75,23 +83,23 @@ class Line:
     __slots__ = ("heads", "jobs", "lanes", "sizes")
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[ShapeState, str, int], Lane] = {}
+        self.lanes: dict[tuple[ShapeState, Bound, int], Lane] = {}
         self.heads: SortedKeys[HeadKey] = SortedKeys()
         self.jobs = 0
         self.sizes: dict[int, int] = {}
         """Lanes by the GPUs of their smallest gang: the least of them tells when a quota leaves nothing to try."""
 
-    def lane(self, state: ShapeState, array: str, limit_ms: int) -> Lane:
+    def lane(self, state: ShapeState, bound: Bound, limit_ms: int) -> Lane:
         """The lane for a shape, made where there is none."""
-        lane = self.lanes.get((state, array, limit_ms))
+        lane = self.lanes.get((state, bound, limit_ms))
         if lane is None:
-            lane = self.lanes[state, array, limit_ms] = Lane(state, array, limit_ms)
+            lane = self.lanes[state, bound, limit_ms] = Lane(state, bound, limit_ms)
             self.sizes[state.gpus_least] = self.sizes.get(state.gpus_least, 0) + 1
         return lane
 
     def drop(self, lane: Lane) -> None:
         """Nobody is in the lane any more."""
-        del self.lanes[lane.state, lane.array, lane.limit_ms]
+        del self.lanes[lane.state, lane.bound, lane.limit_ms]
         size = lane.state.gpus_least
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -156,15 +164,15 @@ class Pending:
         filed = self._filed.get(job_id)
         return filed is not None and filed.not_before_ms > self.now_ms
 
-    def add(self, job: Job, array: str) -> None:
-        """Files a job that only room, order, quota or time keep waiting. `array`: see Lane."""
+    def add(self, job: Job, bound: Bound) -> None:
+        """Files a job that only room, order, quota or time keep waiting. `bound`: see Lane."""
         shape = shape_of(job)
         state = self._states.get(shape)
         if state is None:
             state = self._states[shape] = ShapeState(shape)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
-        lane = line.lane(state, array, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
+        lane = line.lane(state, bound, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
         lane.jobs += 1
         filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
@@ -224,11 +232,11 @@ class Pending:
     def contents(self) -> dict[str, object]:
         """By job: its queue, place in the order, shape and array limit, and time; plus what the lanes must say of it."""
         filed = {
-            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.array, f.lane.limit_ms, f.not_before_ms)
+            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.bound, f.lane.limit_ms, f.not_before_ms)
             for job_id, f in sorted(self._filed.items())
         }
         lanes = {
-            queue: sorted((tuple(lane.keys), lane.array, lane.limit_ms, lane.state.shape) for lane in line.lanes.values() if lane.keys)
+            queue: sorted((tuple(lane.keys), lane.bound, lane.limit_ms, lane.state.shape) for lane in line.lanes.values() if lane.keys)
             for queue, line in sorted(self.lines.items())
             if line.jobs
         }

@@ -29,6 +29,7 @@ from shoal.base import limits
 from shoal.model.plan import Reserve
 from shoal.scheduling.board import Board
 from shoal.scheduling.columns import Columns
+from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import wish_of
 from shoal.scheduling.horizon import NEVER
 from shoal.scheduling.ledger import Ground, Ledger
@@ -148,7 +149,11 @@ class Reservations:
 
     def _place(self, candidate: Candidate, before_ms: int) -> Placement | Refusal:
         ledger = self._ledger if not self.made else Ledger(self._ground(before_ms))
-        return place(ledger, candidate.queue, candidate.lane.state, self._policy)
+        state = candidate.lane.state
+        if candidate.lane.owner and limits_of(self._board.queues, candidate.queue).gpus_per_user is not None:
+            small = tuple(least(option) for option in options_of(state, self._board.columns))
+            return place_options(ledger, candidate.queue, state.shape, small, self._policy)
+        return place(ledger, candidate.queue, state, self._policy)
 
     def _ground(self, before_ms: int) -> Ground:
         """The fleet without what is kept for reservations that start before a time. Kept, and moved on with what is placed."""

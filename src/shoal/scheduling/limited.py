@@ -1,0 +1,54 @@
+"""Why a job waits at a limit of its queue: the limit by its name, what counts against it, and who holds it. For `explain`."""
+
+from __future__ import annotations
+
+from shoal.base import limits
+from shoal.model.job import Job
+from shoal.model.reason import Holder, Reason, ReasonCode
+from shoal.scheduling.asks import shape_of
+from shoal.scheduling.blockers import addresses
+from shoal.scheduling.board import Board
+from shoal.scheduling.crowd import Excess, excess_of, gpus_of, limits_of
+from shoal.scheduling.options import options_for
+
+_WHAT = {
+    ReasonCode.QUEUE_JOBS_LIMIT: "running jobs",
+    ReasonCode.USER_JOBS_LIMIT: "running jobs of {owner}",
+    ReasonCode.USER_GPUS_LIMIT: "GPUs of {owner}",
+}
+
+
+def limit_reasons(board: Board, job: Job) -> tuple[Reason, ...]:
+    """The running limit that keeps a job, with those who hold it; none where it keeps nobody."""
+    bounds = limits_of(board.queues, job.queue)
+    if not bounds.of_running:
+        return ()
+    options = options_for(shape_of(job), board.columns)
+    asked_milli = dict(options[0].charge_least).get("gpu", 0) if options else 0
+    excess = excess_of(bounds, board.crowd.of(job.queue), board.crowd.of(job.queue, job.owner), asked_milli)
+    return () if excess is None else (_reason(board, job, excess),)
+
+
+def _reason(board: Board, job: Job, excess: Excess) -> Reason:
+    by_user = excess.code is not ReasonCode.QUEUE_JOBS_LIMIT
+    known = (board.jobs[other] for other in board.horizon.running.get(job.queue, ()) if other in board.jobs)
+    running = sorted(known, key=lambda other: other.number)
+    holding = [other for other in running if not by_user or other.owner == job.owner]
+    gpus = -(-sum(gpus_of(board, other) for other in holding) // 1_000)
+    what = _WHAT[excess.code].format(owner=job.owner)
+    asks = f", and it asks for {excess.asked}" if excess.code is ReasonCode.USER_GPUS_LIMIT else ""
+    whose = f"of {job.owner} " if by_user else ""
+    return Reason(
+        code=excess.code,
+        message=f"queue {job.queue} limits {what} to {excess.limit} ({excess.name}); there are {excess.used}{asks}",
+        queue=job.queue,
+        asked=excess.asked,
+        free=max(0, excess.limit - excess.used),
+        capacity=excess.limit,
+        holders=(Holder(project=job.project, queue=job.queue, jobs=len(holding), gpus=gpus),),
+        blockers=addresses(board, [other.id for other in holding])[: limits.HOLDERS_SHOWN_MAX],
+        hints=(
+            f"starts when a job {whose}in queue {job.queue} ends",
+            f"an administrator raises it: shoal queues set {job.queue} --limit {excess.name}=N",
+        ),
+    )

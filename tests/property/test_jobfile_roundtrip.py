@@ -14,6 +14,7 @@ from shoal.model.codec import decode_json, encode_json, to_plain
 from shoal.model.job import (
     Checkpoint,
     Dependency,
+    Elastic,
     GpuAsk,
     GroupSpec,
     JobSpec,
@@ -70,7 +71,8 @@ specs = st.builds(
     queue=st.none() | words,
     priority=st.integers(-(10**6), 10**6),
     preemptible=st.booleans(),
-    elastic=st.booleans(),
+    elastic=st.none()
+    | st.builds(Elastic, how=st.sampled_from(("restart", "in_place")), signal=st.none() | st.sampled_from(("USR1", "HUP"))),
     time=st.none() | durations,
     begin=st.none() | words,
     env=texts,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.agent.devices import DeviceTable
-from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Told, stronger
+from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Regrouped, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
 from shoal.agent.ports import hold_port
 from shoal.agent.probe.protocol import DeviceGone, Probe
@@ -24,7 +24,7 @@ from shoal.agent.use import Meter
 from shoal.base import limits
 from shoal.base.clock import Clock
 from shoal.base.rng import Rng
-from shoal.model.command import Commit, Member, Prepare, Stop
+from shoal.model.command import Commit, Member, Prepare, Regroup, Stop
 from shoal.model.event import (
     AllocationPrepared,
     AllocationReleased,
@@ -141,6 +141,22 @@ class Course:
         ids = {"allocation": hold.id, "job": order.job, "attempt": order.attempt}
         self.commit(Commit(**ids, master_address=self.address, master_port=hold.port_number, members=members))  # type: ignore[arg-type]
 
+    def regroup(self, order: Regroup) -> None:
+        """The gang has other members: the hostfile says so, then the tasks are told. One that ends needs not know."""
+        hold = self.holds.get(order.allocation)
+        if hold is None or hold.phase is not Phase.STARTED or hold.stop is not None or hold.order.attempt != order.attempt:
+            return
+        hold.write(Regrouped(members=order.members))
+        try:
+            self.runtime.write_hostfile(hold.order, hold.meeting)
+        except OSError as error:
+            log.error("the hostfile of %s could not be written, so its tasks are not told of their new peers: %s", hold.id, error)
+            return
+        if order.signal is not None:
+            for rank in hold.ranks:
+                if rank not in hold.exits:
+                    self.orders.append((wire.Signal(hold.id, signal_number(order.signal), rank), None))
+
     def stop(self, stop: Stop) -> None:
         """The stop ladder, or at once where nothing runs."""
         hold = self.holds.get(stop.allocation)
@@ -186,7 +202,7 @@ class Course:
             hold.port.release()
             hold.port = None
         try:
-            self.runtime.write_hostfile(hold.meeting)
+            self.runtime.write_hostfile(hold.order, hold.meeting)
         except OSError as error:
             self.fail(hold, from_os_error(error, "writing the hostfile"))
             return

@@ -24,7 +24,7 @@ from shoal.agent.supervisor.link import SupervisorGone
 from shoal.agent.takeup import go_on, reconcile, restore
 from shoal.agent.unprepared import Unprepared
 from shoal.base.errors import Unavailable
-from shoal.model.command import CommandRow, Commit, Prepare, Stop
+from shoal.model.command import CommandRow, Commit, Prepare, Regroup, Stop
 from shoal.model.wire import Held
 
 log = logging.getLogger(__name__)
@@ -142,6 +142,8 @@ class Engine:
                 self.course.prepare(row.body)
             case Commit():
                 self.course.commit(row.body)
+            case Regroup():
+                self.course.regroup(row.body)
             case Stop():
                 self.course.stop(row.body)
         self._taken = row.seq

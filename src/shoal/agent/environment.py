@@ -111,8 +111,13 @@ def _torch(order: Prepare, task: TaskPlace, meeting: Meeting) -> dict[str, str]:
 
 def _torchrun(order: Prepare, task: TaskPlace, meeting: Meeting) -> dict[str, str]:
     """torchrun reads each of its options from PET_<OPTION>; it then starts a worker per GPU of its task."""
+    nodes, rendezvous = str(len(meeting.members)), {}
+    if order.spec.elastic is not None and order.spec.elastic.how == "in_place" and order.spec.nodes is not None:
+        nodes = f"{order.spec.nodes.low}:{order.spec.nodes.high}"  # Its static rendezvous takes no range.
+        rendezvous = {"PET_RDZV_BACKEND": "c10d"}
     return {
-        "PET_NNODES": str(len(meeting.members)),
+        **rendezvous,
+        "PET_NNODES": nodes,
         "PET_NPROC_PER_NODE": str(_gpus_of(task) or 1),
         "PET_NODE_RANK": str(order.claim.node_rank),
         "PET_MASTER_ADDR": meeting.address,
@@ -197,6 +202,8 @@ def _shoal(order: Prepare, task: TaskPlace, meeting: Meeting, places: Places) ->
         "SHOAL_PYTHON": sys.executable,  # The agent's own: a Python with NumPy for a first job on a bare machine.
     }
     env |= _mesh(order, task)
+    if order.spec.elastic is not None and order.spec.nodes is not None:
+        env["SHOAL_ELASTIC"] = f"{order.spec.nodes.low}:{order.spec.nodes.high}"
     if order.array_index is not None:
         env["SHOAL_ARRAY_INDEX"] = str(order.array_index)
     return env

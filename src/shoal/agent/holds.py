@@ -22,7 +22,7 @@ from shoal.agent.frames import FrameFile, read_frames
 from shoal.agent.ports import HeldPort
 from shoal.agent.runtimes.host import Ready
 from shoal.model.attempt import AllocationState
-from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.command import Commit, Member, Prepare, Stop
 from shoal.model.event import AllocationReleased, TaskExited
 from shoal.model.job import CancelMode, Usage
 from shoal.model.reason import Reason
@@ -64,6 +64,12 @@ class Began(_Entry, frozen=True, kw_only=True, tag=True):
     at_ms: int
 
 
+class Regrouped(_Entry, frozen=True, kw_only=True, tag=True):
+    """Somebody has joined the gang or left it."""
+
+    members: tuple[Member, ...]
+
+
 class Ended(_Entry, frozen=True, kw_only=True, tag=True):
     report: TaskExited
 
@@ -82,7 +88,7 @@ class Dropped(_Entry, frozen=True, kw_only=True, tag=True):
     """The control plane has recorded its end."""
 
 
-Entry = Took | Made | Began | Ended | Told | Over | Dropped
+Entry = Took | Made | Began | Regrouped | Ended | Told | Over | Dropped
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
@@ -175,6 +181,8 @@ class Hold:
                 self.phase, self.port_number = Phase.PREPARED, port
             case Began(commit=commit):
                 self.phase, self.commit = Phase.STARTED, commit
+            case Regrouped(members=members) if self.commit is not None:
+                self.commit = msgspec.structs.replace(self.commit, members=members)
             case Ended(report=report):
                 self.exits[report.rank] = report
             case Told(stop=stop):

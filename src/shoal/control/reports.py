@@ -33,7 +33,7 @@ from shoal.lifecycle.names import name_faults
 from shoal.lifecycle.orders import is_wanted, with_members
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
-from shoal.model.command import CommandRow, Commit
+from shoal.model.command import CommandRow, Commit, Regroup
 from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationUnkillable, Event, PrepareFailed, Report, TaskExited
 from shoal.model.node import Node, NodeState
 from shoal.model.snapshot import Picture
@@ -138,7 +138,7 @@ def poll_commands(plane: Plane, caller: Caller, after: int) -> Commands:
 
 
 def _as_handed_out(plane: Plane, row: CommandRow) -> CommandRow:
-    if not isinstance(row.body, Commit):
+    if not isinstance(row.body, Commit | Regroup):
         return row
     picture = plane.world.picture(row.body.job) or plane.store.picture(row.body.job)
     return row if picture is None else replace(row, body=with_members(row.body, picture))

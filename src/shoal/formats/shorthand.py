@@ -154,6 +154,13 @@ def _mount(raw: Any) -> Any:
     return {**opened, "read_only": True} if match[3] == ":ro" else opened
 
 
+def _elastic(raw: Any) -> Any:
+    """`true` is by restart, a word is how; `false` is as if it were not there."""
+    if isinstance(raw, bool):
+        return {} if raw else None
+    return {"how": raw.replace("-", "_")} if isinstance(raw, str) else raw
+
+
 def _key_of(key: str, kind: type) -> Callable[[Any], Any]:
     """Opens a bare value of type `kind` to a mapping with that one key."""
     return lambda raw: {key: raw} if isinstance(raw, kind) and not isinstance(raw, bool) else raw
@@ -162,6 +169,7 @@ def _key_of(key: str, kind: type) -> Callable[[Any], Any]:
 _OPENERS: dict[str, Callable[[Any], Any]] = {
     "depends_on": _depends_on,
     "workdir": _key_of("path", str),
+    "elastic": _elastic,
     "topology": _key_of("level", str),
     "retry": _key_of("limit", int),
     "secrets": _secrets,

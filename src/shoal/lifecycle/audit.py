@@ -78,14 +78,19 @@ def _tries(job: Job, attempts: Mapping[int, Attempt], members: Sequence[Allocati
 def _current(job: Job, attempt: Attempt | None, members: Sequence[Allocation]) -> list[str]:
     if attempt is None:
         return [f"job {job.address} is {job.state} without a record of attempt {job.attempt}"]
-    if sorted(attempt.members) != sorted(a.id for a in members):
-        return [f"attempt {attempt.id} has {len(attempt.members)} members and {len(members)} allocations"]
+    staying = [a.id for a in members if not a.leaving]
+    if sorted(attempt.members) != sorted(staying):
+        return [f"attempt {attempt.id} has {len(attempt.members)} members and {len(staying)} allocations"]
     ranks = sorted(task.rank for a in members for task in a.tasks)
     found = []
-    if ranks != list(range(len(ranks))):
+    if attempt.ranks and len(set(ranks)) < len(ranks):
+        found.append(f"attempt {attempt.id} gives a rank twice, out of {ranks[:8]}")
+    if not attempt.ranks and ranks != list(range(len(ranks))):
         found.append(f"attempt {attempt.id} has ranks {ranks[:8]}, not 0 to {len(ranks) - 1}")
     if attempt.ended_ms is not None:
         found.append(f"job {job.address} is {job.state} and attempt {attempt.id} has ended")
+    if job.state is JobState.RUNNING and job.spec.nodes is not None and not job.spec.groups and len(staying) < job.spec.nodes.low:
+        found.append(f"job {job.address} runs with {len(staying)} members, and needs {job.spec.nodes.low} at least")
     if not any(a.state in HOLDING for a in members):
         found.append(f"job {job.address} is {job.state} and no member of {attempt.id} holds anything")
     return found

@@ -14,16 +14,17 @@ from msgspec.structs import replace
 
 from shoal.base.errors import Conflict, InvariantViolated
 from shoal.lifecycle.job import advance_job
-from shoal.lifecycle.layout import chosen, layout, ranked, task_places
+from shoal.lifecycle.layout import GroupLayout, chosen, layout, ranked, task_places
+from shoal.lifecycle.resize import join, leave
 from shoal.lifecycle.states import JOB, OfJob
-from shoal.lifecycle.turn import job_row
-from shoal.model.attempt import Allocation, Attempt
+from shoal.lifecycle.turn import Turn, job_row
+from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import ChangeSet
 from shoal.model.command import CommandRow, Prepare
-from shoal.model.event import JobEvicted, JobPlaced
-from shoal.model.job import Job
+from shoal.model.event import JobEvicted, JobPlaced, JobResized
+from shoal.model.job import Job, JobState
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place
+from shoal.model.plan import Evict, Place, PlacedMember, Resize
 from shoal.model.reason import Reason, ReasonCode
 from shoal.model.snapshot import Picture
 from shoal.model.wire import LeaseTerms
@@ -100,8 +101,10 @@ def _claims(place: Place, job: Job, nodes: Mapping[str, Node], number: int, now_
     return tuple(claims)
 
 
-def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None) -> tuple[CommandRow, ...]:
-    world_size = sum(len(claim.tasks) for claim in claims)
+def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None, world_size: int | None = None) -> tuple[CommandRow, ...]:
+    """A Prepare for each; `world_size` where they join others."""
+    joining = world_size is not None
+    world_size = world_size if world_size is not None else sum(len(claim.tasks) for claim in claims)
     spec = ranked(job.spec)
     rows = []
     for claim in claims:
@@ -118,10 +121,77 @@ def _prepares(job: Job, claims: tuple[Allocation, ...], unix_user: str | None) -
             array_index=job.array.index if job.array else None,
             array_count=job.array.count if job.array else None,
             restarts=job.attempt - 1,
-            commit_at_once=len(claims) == 1,
+            commit_at_once=len(claims) == 1 and not joining,
         )
         rows.append(CommandRow(node=claim.node, backend=claim.backend, body=body))
     return tuple(rows)
+
+
+def enact_resize(resize: Resize, picture: Picture, nodes: Mapping[str, Node], now_ms: int, terms: LeaseTerms) -> ChangeSet:
+    """
+    The ChangeSet that gives a running elastic gang these members; empty if it does not run, or has them.
+
+    In place: new members are claimed and told to prepare, those on nodes that are not among `resize.members` are told to stop. By restart:
+    it is evicted, and room is kept for it elsewhere (`lifecycle.claims`). `nodes` has those that join.
+    Raises: Conflict if a node is gone.
+    """
+    job, attempt = picture.job, picture.attempt
+    if job.state is not JobState.RUNNING or job.spec.elastic is None or attempt is None:
+        return ChangeSet()
+    if not job.in_place:
+        return advance_job(picture, JobEvicted(attempt=job.attempt, reason=resize.reason), now_ms, terms)
+    turn = Turn(picture, now_ms, "shoal")
+    before = turn.staying
+    wanted = {member.node for member in resize.members}
+    leaving = [member for member in before if member.node not in wanted]
+    if leaving:
+        leave(turn, leaving, resize.reason)
+    held = {member.node for member in turn.members.values() if member.state in HOLDING}
+    coming = tuple(member for member in resize.members if member.node not in held)
+    if coming:
+        _grow(turn, coming, resize, nodes, terms)
+    return turn.changes()
+
+
+def _grow(turn: Turn, coming: tuple[PlacedMember, ...], resize: Resize, nodes: Mapping[str, Node], terms: LeaseTerms) -> None:
+    job, attempt = turn.job, turn.attempt
+    assert attempt is not None
+    missing = [m.node for m in coming if m.node not in nodes]
+    if missing:
+        raise Conflict(f"job {job.address} was to grow onto {', '.join(missing)}, which is gone")
+    (group,) = layout(job.spec)
+    before = len(turn.staying)
+    first = attempt.ranks or len(turn.members)
+    claims = tuple(
+        _claim(job, group, member, nodes[member.node], first + at, turn.now_ms, resize.gpu_model) for at, member in enumerate(coming)
+    )
+    world_size = (before + len(claims)) * group.tasks_per_node
+    join(turn, claims, _prepares(job, claims, job.spec.user, world_size), turn.now_ms + terms.start_deadline_ms)
+    turn.say(JobResized(attempt=job.attempt, before=before, after=before + len(claims), reason=resize.reason))
+
+
+def _claim(job: Job, group: GroupLayout, member: PlacedMember, node: Node, rank: int, now_ms: int, gpu_model: str) -> Allocation:
+    """The part of a gang of one group on a node that joins it: node rank and group rank are the same."""
+    return Allocation(
+        id=f"{job.id}.{job.attempt}.{rank}",
+        job=job.id,
+        job_number=job.number,
+        project=job.project,
+        queue=job.queue,
+        attempt=job.attempt,
+        node=member.node,
+        backend=node.backend,
+        node_rank=rank,
+        group=member.group,
+        group_rank=rank,
+        devices=member.devices,
+        gpu_model=gpu_model,
+        cpu_milli=member.cpu_milli,
+        memory_bytes=member.memory_bytes,
+        tasks=task_places(rank * group.tasks_per_node, group.tasks_per_node, member.devices),
+        claimed_ms=now_ms,
+        joined=True,
+    )
 
 
 def enact_evict(evict: Evict, picture: Picture, now_ms: int, terms: LeaseTerms) -> ChangeSet:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from shoal.base import limits
+from shoal.lifecycle import resize
 from shoal.lifecycle.claims import claims_on_failure
 from shoal.lifecycle.states import OfJob
 from shoal.lifecycle.turn import Turn
@@ -103,7 +104,14 @@ def is_earlier(end: JobEnd, than: JobEnd | None) -> bool:
 
 
 def lose_member(turn: Turn, member: Allocation, reason: Reason) -> None:
-    """The gang cannot go on without `member`: the rest is stopped, and the job tries again without counting it."""
+    """
+    The gang cannot go on without `member`: the rest is stopped, and the job tries again without counting it.
+
+    One that is resized in place goes on, as long as it has enough members without this one.
+    """
+    if resize.can_spare(turn, member):
+        resize.go_on_without(turn, member, reason)
+        return
     end = JobEnd(exit_code=EXIT_UNTOLD[JobState.NODE_LOST], node=member.node, message=reason.message, at_ms=turn.now_ms)
     if turn.move_job(OfJob.LOSE, ending=ending_when_lost(turn.job), reason=reason, outcome=end):
         turn.stop_members(CancelMode.GRACEFUL, reason.message)

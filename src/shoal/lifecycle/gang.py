@@ -7,9 +7,10 @@ the table (`Turn.move_*`) first and does nothing where the table has no transiti
 
 from __future__ import annotations
 
+from shoal.lifecycle import resize
 from shoal.lifecycle.ending import conclude, end_of_task, is_earlier, lose_member
 from shoal.lifecycle.states import OfAllocation, OfJob
-from shoal.lifecycle.turn import Turn, exited_zero, has_started, summed
+from shoal.lifecycle.turn import Turn, avoiding, exited_zero, has_started, is_joining, summed
 from shoal.model.attempt import HOLDING, Allocation, AllocationState
 from shoal.model.command import Commit
 from shoal.model.event import (
@@ -27,15 +28,13 @@ from shoal.model.event import (
 from shoal.model.job import CancelMode, JobEnd, JobState
 from shoal.model.reason import Reason, ReasonCode
 
-AVOIDED_MAX = 64
-"""Nodes remembered as bad for one job; the oldest fall out, so that the list cannot grow with a fleet-wide fault."""
-
 _FAILED = (JobState.FAILED, JobState.OOM)
 
 
 def prepared(turn: Turn, event: AllocationPrepared, member: Allocation) -> None:
     if turn.move_member(member, OfAllocation.PREPARED, address=event.address, port=event.port):
         _commit_when_ready(turn)
+        resize.admit_when_ready(turn)
 
 
 def _commit_when_ready(turn: Turn) -> None:
@@ -59,19 +58,28 @@ def prepare_failed(turn: Turn, event: PrepareFailed, member: Allocation) -> None
     if not turn.move_member(member, OfAllocation.RELEASED, released_ms=turn.now_ms):
         return
     turn.say(event)
-    if event.fatal:
+    if member.joined:
+        resize.join_failed(turn, member, event)
+    elif event.fatal:
         end = JobEnd(exit_code=126, node=member.node, message=event.reason.message, at_ms=turn.now_ms)
         if turn.move_job(OfJob.ABORT, ending=JobState.FAILED, outcome=end, reason=event.reason):
             turn.stop_members(CancelMode.GRACEFUL, event.reason.message)
     else:
         _give_up_start(turn, event.reason, (member.node,))
-    if turn.job.state is JobState.RUNNING:  # it had said that it started, and yet holds nothing
+    if turn.job.state is JobState.RUNNING and not member.joined:  # it had said that it started, and yet holds nothing
         lose_member(turn, member, event.reason)
     conclude(turn)
 
 
 def prepare_late(turn: Turn, event: PrepareLate) -> None:
-    """Not all were prepared by the deadline: the start is given up, the late ones are avoided. Counts members itself."""
+    """
+    Not all were prepared by the deadline: the start is given up, the late ones are avoided. Counts members itself.
+
+    A gang that runs goes on without those that are late to join it.
+    """
+    if turn.job.state is JobState.RUNNING:
+        resize.join_late(turn, event)
+        return
     late = tuple(m.node for m in turn.members.values() if m.state is AllocationState.CLAIMED)
     if not late or turn.attempt is None or turn.attempt.committed_ms is not None or turn.job.state is not JobState.STARTING:
         return
@@ -83,7 +91,7 @@ def prepare_late(turn: Turn, event: PrepareLate) -> None:
 
 
 def _give_up_start(turn: Turn, reason: Reason, bad_nodes: tuple[str, ...]) -> None:
-    avoid = tuple(dict.fromkeys((*turn.job.avoid, *bad_nodes)))[-AVOIDED_MAX:]
+    avoid = avoiding(turn.job, bad_nodes)
     end = JobEnd(exit_code=126, node=bad_nodes[0], message=reason.message, at_ms=turn.now_ms)
     fails = turn.job.start_failures + 1
     if turn.move_job(OfJob.ABORT, ending=JobState.QUEUED, outcome=end, reason=reason, avoid=avoid, start_failures=fails):
@@ -112,7 +120,9 @@ def task_exited(turn: Turn, event: TaskExited, member: Allocation) -> None:
         return
     if event.rank == -1 and event.exit_code == 0:
         return
-    turn.set_member(member, exits={**member.exits, event.rank: event.exit_code})
+    member = turn.set_member(member, exits={**member.exits, event.rank: event.exit_code})
+    if member.leaving:
+        return
     stopped = event.stopped if event.stopped is not None else bool(member.stop_sent)
     if event.exit_code != 0:
         turn.say(event)
@@ -154,12 +164,13 @@ SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "AL
 
 
 def _finished(turn: Turn) -> None:
-    count = sum(len(member.tasks) for member in turn.members.values())
+    count = sum(len(member.tasks) for member in turn.staying if not is_joining(member))
     message = "the task ended with exit code 0" if count == 1 else f"all {count} tasks ended with exit code 0"
     end = JobEnd(exit_code=0, message=message, at_ms=turn.now_ms)
     reason = Reason(code=ReasonCode.EXIT, message=message)
     started_ms = turn.job.started_ms or min((m.started_ms or turn.now_ms for m in turn.members.values()), default=turn.now_ms)
-    turn.move_job(OfJob.FINISH, ending=JobState.SUCCEEDED, outcome=end, reason=reason, started_ms=started_ms)
+    if turn.move_job(OfJob.FINISH, ending=JobState.SUCCEEDED, outcome=end, reason=reason, started_ms=started_ms):
+        resize.dismiss_joiners(turn, message)
 
 
 def released(turn: Turn, event: AllocationReleased, member: Allocation) -> None:
@@ -171,7 +182,7 @@ def released(turn: Turn, event: AllocationReleased, member: Allocation) -> None:
     if event.reason is not None:
         turn.say(event)
     stopped_itself = event.reason is not None and turn.job.outcome is not None and turn.job.outcome.node == member.node
-    if turn.about_to_run and (stopped_itself or not exited_zero(member)):
+    if turn.about_to_run and not member.leaving and (stopped_itself or not exited_zero(member)):
         untold = Reason(code=ReasonCode.SUPERVISOR_LOST, message=f"{member.node} gave back its part without saying how its tasks ended")
         lose_member(turn, member, event.reason or untold)
     conclude(turn)
@@ -203,5 +214,5 @@ def fenced(turn: Turn, event: AllocationFenced, member: Allocation) -> None:
 
 
 def _lost_with_node(turn: Turn, member: Allocation, message: str) -> None:
-    if not exited_zero(member):
+    if not member.leaving and not exited_zero(member):
         lose_member(turn, member, Reason(code=ReasonCode.NODE_LOST, message=message))

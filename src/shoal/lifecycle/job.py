@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Invalid, InvariantViolated
-from shoal.lifecycle import gang
+from shoal.lifecycle import gang, resize
 from shoal.lifecycle.begin import resolve_begin
 from shoal.lifecycle.ending import clear_attempt, ending_when_evicted, finish_job, may_start_again, will_start_again
 from shoal.lifecycle.states import JOB, OfJob
@@ -44,6 +44,7 @@ from shoal.model.event import (
     PrepareFailed,
     PrepareLate,
     RequeueRequested,
+    ResizeRequested,
     TaskExited,
     TimeLimitReached,
 )
@@ -159,7 +160,8 @@ def time_events(picture: Picture, now_ms: int) -> tuple[Event, ...]:
     due_ms = next_due_ms(picture)
     if due_ms is None or now_ms < due_ms or attempt is None:
         return ()
-    if job.state is JobState.RUNNING:
+    over_ms = _time_limit_at(job)
+    if job.state is JobState.RUNNING and over_ms is not None and over_ms <= now_ms:
         return (TimeLimitReached(attempt=job.attempt),)
     late = tuple(a.node for a in picture.allocations if a.state is AllocationState.CLAIMED)
     return (PrepareLate(attempt=job.attempt, missing=late),) if late else ()
@@ -168,11 +170,16 @@ def time_events(picture: Picture, now_ms: int) -> tuple[Event, ...]:
 def next_due_ms(picture: Picture) -> int | None:
     """When `time_events` will next have something to say if nothing else happens; None: never."""
     job, attempt = picture.job, picture.attempt
-    if job.state is JobState.RUNNING and job.started_ms is not None and job.time_limit_ms is not None:
-        return job.started_ms + job.time_limit_ms
+    if job.state is JobState.RUNNING:
+        join_by_ms = attempt.join_by_ms if attempt is not None else None
+        return min((ms for ms in (_time_limit_at(job), join_by_ms) if ms is not None), default=None)
     if job.state is JobState.STARTING and attempt is not None and attempt.committed_ms is None:
         return attempt.prepare_by_ms
     return None
+
+
+def _time_limit_at(job: Job) -> int | None:
+    return job.started_ms + job.time_limit_ms if job.started_ms is not None and job.time_limit_ms is not None else None
 
 
 def _time_limit(turn: Turn, event: TimeLimitReached) -> None:
@@ -312,6 +319,7 @@ _OF_PEOPLE: dict[type, Callable[[Turn, Any], None]] = {
     JobUnheld: _unhold,
     RequeueRequested: _requeue,
     JobUpdated: _update,
+    ResizeRequested: resize.wanted,
 }
 _OF_ATTEMPTS: dict[type, Callable[[Turn, Any], None]] = {
     PrepareLate: gang.prepare_late,

@@ -12,10 +12,12 @@ since that node has never heard of the newer one. Two rules close it together:
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from msgspec.structs import replace
 
-from shoal.model.attempt import HOLDING, Allocation
-from shoal.model.command import Command, Commit, Member, Stop
+from shoal.model.attempt import HOLDING, Allocation, AllocationState
+from shoal.model.command import Command, Commit, Member, Regroup, Stop
 from shoal.model.snapshot import Picture
 
 
@@ -28,12 +30,16 @@ def is_wanted(command: Command, allocation: Allocation | None) -> bool:
     return isinstance(command, Stop) or (allocation is not None and allocation.state in HOLDING)
 
 
-def with_members(commit: Commit, picture: Picture) -> Commit:
-    """
-    The Commit as its node gets it: with every member of its attempt, which is the one that `picture` has.
+C = TypeVar("C", bound=Commit | Regroup)
 
-    The outbox holds it without them, since each of n nodes would have n of them written. Handed out twice it is the same: an attempt's
-    members never change, and their addresses not once they are prepared.
+
+def with_members(command: C, picture: Picture) -> C:
     """
-    members = sorted((a for a in picture.allocations if a.attempt == commit.attempt), key=lambda a: a.node_rank)
-    return replace(commit, members=tuple(Member(node=a.node, tasks=len(a.tasks), address=a.address) for a in members))
+    The command as its node gets it: with every member of its attempt, which is the one that `picture` has.
+
+    The outbox holds it without them, since each of n nodes would have n of them written. Handed out twice it is the same, unless the gang
+    has been resized in between: then the later one is right. Addresses do not change once a member is prepared.
+    """
+    mine = (a for a in picture.allocations if a.attempt == command.attempt and not a.leaving and a.state is not AllocationState.CLAIMED)
+    members = sorted(mine, key=lambda a: a.node_rank)
+    return replace(command, members=tuple(Member(node=a.node, tasks=len(a.tasks), address=a.address) for a in members))

@@ -240,6 +240,6 @@ def _not_yet(spec: JobSpec) -> tuple[Fault, ...]:
     wishes = (
         (spec.isolation != "process", f"isolation: {spec.isolation}", "/isolation", "leave it out to run as a plain process"),
         (spec.image is not None, "image", "/image", "leave it out and run what is installed on the nodes"),
-        (spec.elastic, "elastic", "/elastic", "nodes: 2..4 without it lets Shoal choose the size at start"),
+        (spec.elastic is not None, "elastic", "/elastic", "nodes: 2..4 without it lets Shoal choose the size at start"),
     )
     return tuple(Fault(f"{what} is not available in this version; {advice}", pointer) for is_set, what, pointer, advice in wishes if is_set)

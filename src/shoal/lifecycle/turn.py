@@ -26,6 +26,10 @@ STRENGTH = {"": 0, CancelMode.NONE: 0, CancelMode.GRACEFUL: 1, CancelMode.FORCE:
 """Wishes and stops in rising order; a weaker one never follows a stronger one."""
 
 
+AVOIDED_MAX = 64
+"""Nodes remembered as bad for one job; the oldest fall out, so that the list cannot grow with a fleet-wide fault."""
+
+
 class Turn:
     """See module. `members` is by allocation id, in node-rank order."""
 
@@ -78,6 +82,10 @@ class Turn:
         self.members[member.id] = replace(member, **fields)
         return self.members[member.id]
 
+    def add_member(self, member: Allocation) -> None:
+        """A new member, of the highest node rank so far."""
+        self.members[member.id] = member
+
     def move_job(self, trigger: OfJob, **fields: Any) -> bool:
         """Moves the job and sets `fields` if the table has this transition; False and nothing done if not."""
         after = JOB.reported(trigger, self.job.state)
@@ -108,6 +116,10 @@ class Turn:
     def command(self, member: Allocation, body: Command) -> None:
         self._commands.append(CommandRow(node=member.node, backend=member.backend, body=body))
 
+    def send(self, row: CommandRow) -> None:
+        """A command that somebody else has made."""
+        self._commands.append(row)
+
     def keep(self, claims: Iterable[Claim]) -> None:
         """Room stays with the job while it waits for its next attempt."""
         self._claims.extend(claims)
@@ -136,7 +148,13 @@ class Turn:
 
     @property
     def all_exited_zero(self) -> bool:
-        return all(exited_zero(member) for member in self.members.values())
+        """True when the work is done: by all that belong to the gang and have started; who is only joining has no part in it yet."""
+        return all(exited_zero(member) for member in self.staying if not is_joining(member))
+
+    @property
+    def staying(self) -> tuple[Allocation, ...]:
+        """The members that have not left or been told to leave."""
+        return tuple(member for member in self.members.values() if not member.leaving)
 
     @property
     def about_to_run(self) -> bool:
@@ -150,15 +168,25 @@ class Turn:
         put: list[Any] = [] if self.job is self._before.job or self.job == self._before.job else [self.job]
         if self.attempt is not None and self.attempt != self._before.attempt:
             put.append(self.attempt)
-        put.extend(m for m in self.members.values() if m is not before[m.id] and m != before[m.id])
+        put.extend(m for m in self.members.values() if m is not before.get(m.id) and m != before.get(m.id))
         if not put:
             return ChangeSet()
         return ChangeSet(put=(*put, *self._claims), events=tuple(self._events), commands=tuple(self._commands))
 
 
+def avoiding(job: Job, bad_nodes: Iterable[str]) -> tuple[str, ...]:
+    """The job's avoid list with these nodes on it."""
+    return tuple(dict.fromkeys((*job.avoid, *bad_nodes)))[-AVOIDED_MAX:]
+
+
 def exited_zero(member: Allocation) -> bool:
     """True when every task of the member ended with exit code 0."""
     return all(member.exits.get(task.rank) == 0 for task in member.tasks)
+
+
+def is_joining(member: Allocation) -> bool:
+    """True for one that came to a running gang and has not started yet."""
+    return member.joined and not has_started(member)
 
 
 def has_started(member: Allocation) -> bool:

@@ -85,6 +85,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stuck: tuple[int, ...] = ()
     """Processes that outlived the kill (uninterruptible): time alone never fences this allocation."""
     usage: Usage = Usage()
+    joined: bool = False
+    """It came to a gang that ran already."""
+    leaving: bool = False
+    """Told to leave a gang that goes on without it: how its tasks end is nothing to the gang."""
     version: int = 0
 
     @property
@@ -94,7 +98,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One try of a gang; its number fences off every other try. `members` are allocation ids in node-rank order."""
+    """
+    One try of a gang; its number fences off every other try. `members` are allocation ids in node-rank order.
+
+    Members may join and leave an elastic gang that is resized in place; then `members` are those that have not left or been told to.
+    """
 
     id: str
     """`<job id>.<number>`"""
@@ -103,6 +111,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     members: tuple[str, ...]
     prepare_by_ms: int
     """Every member must have said PREPARED by then, else the attempt is given up without counting against retries."""
+    ranks: int = 0
+    """Node ranks given out so far, where somebody has joined or left: none is given twice. 0: one to each member."""
+    join_by_ms: int | None = None
+    """Whoever is joining must have said PREPARED by then; others do not wait for it longer."""
     committed_ms: int | None = None
     ended_ms: int | None = None
     end: JobEnd | None = None

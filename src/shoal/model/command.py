@@ -64,7 +64,18 @@ class Stop(_Command, frozen=True, kw_only=True, tag="stop"):
     why: str = ""
 
 
-Command = Prepare | Commit | Stop
+class Regroup(_Command, frozen=True, kw_only=True, tag="regroup"):
+    """
+    The gang has other members now: they stand in $SHOAL_HOSTFILE from here on, and then the tasks get `signal`, if there is one.
+
+    `members` are filled in at the hand-out, as those of a Commit: an old one that comes late names the members of its hand-out.
+    """
+
+    signal: str | None = None
+    members: tuple[Member, ...] = ()
+
+
+Command = Prepare | Commit | Regroup | Stop
 
 
 class CommandRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

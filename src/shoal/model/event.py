@@ -51,6 +51,12 @@ class RequeueRequested(_Event, frozen=True, kw_only=True, tag="job.requeue-reque
     reason: str = ""
 
 
+class ResizeRequested(_Event, frozen=True, kw_only=True, tag="job.resize-requested"):
+    """`size` nodes are wanted; None: as many as there is room for."""
+
+    size: int | None
+
+
 # --- decided by the plan --------------------------------------------------------------------------------------------------
 class JobPlaced(_Event, frozen=True, kw_only=True, tag="job.placed"):
     attempt: int
@@ -63,6 +69,15 @@ class JobEvicted(_Event, frozen=True, kw_only=True, tag="job.evicted"):
     """Told to give its room to another."""
 
     attempt: int
+    reason: Reason
+
+
+class JobResized(_Event, frozen=True, kw_only=True, tag="job.resized"):
+    """A gang that runs has so many members, or will have once those that join have started."""
+
+    attempt: int
+    before: int
+    after: int
     reason: Reason
 
 
@@ -209,8 +224,10 @@ Event = (
     | JobUpdated
     | CancelRequested
     | RequeueRequested
+    | ResizeRequested
     | JobPlaced
     | JobEvicted
+    | JobResized
     | AllocationPrepared
     | PrepareFailed
     | AllocationStarted

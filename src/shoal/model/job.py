@@ -94,6 +94,20 @@ class Stop(Spec, frozen=True, kw_only=True):
     """Time from the signal to the kill."""
 
 
+class Elastic(Spec, frozen=True, kw_only=True):
+    """
+    How a gang with a range of `nodes` grows and shrinks inside it while it runs.
+
+    `restart`: it is stopped and starts again as a new attempt of the new size. `in_place`: what stays goes on, new members join it and
+    others are stopped; for programs that form anew by themselves, such as torchrun with a range of nodes.
+    """
+
+    how: Literal["restart", "in_place"] = "restart"
+    """How it takes another size."""
+    signal: str | None = None
+    """Sent to the tasks that stay, once $SHOAL_HOSTFILE names the new members; only `in_place`."""
+
+
 class OnDisconnect(Spec, frozen=True, kw_only=True):
     """`stop_after` a node has lost the control plane for so long, the work on it stops by itself."""
 
@@ -175,8 +189,8 @@ class JobSpec(Resources, frozen=True, kw_only=True):
     """Higher goes first inside its queue."""
     preemptible: bool = True
     """False: never stopped in favour of another."""
-    elastic: bool = False
-    """True: may grow and shrink inside `nodes` while it runs."""
+    elastic: Elastic | None = None
+    """May grow and shrink inside `nodes` while it runs; `true` for by restart."""
     time: Duration | None = None
     """Limit on the running time of an attempt; then the job ends as TIMEOUT."""
     begin: str | None = None
@@ -329,6 +343,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     """The one in force; `spec.priority` is the one asked for."""
     time_limit_ms: int | None = None
+    size: int | None = None
+    """Nodes that it shall have, inside the range that it asks for (`shoal resize`); None: as many of the range as there is room for."""
     cancel: CancelMode = CancelMode.NONE
     cancel_reason: str = ""
     cancel_by: str = ""
@@ -359,6 +375,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def address(self) -> str:
         """What people type and see: `12`, or `12_3` for element 3 of array 12."""
         return f"{self.array.array}_{self.array.index}" if self.array else str(self.number)
+
+    @property
+    def nodes_most(self) -> int:
+        """The most nodes that it may have, of a gang without groups."""
+        high = self.spec.nodes.high if self.spec.nodes is not None else 1
+        return high if self.size is None else min(high, self.size)
+
+    @property
+    def in_place(self) -> bool:
+        """True for a gang that takes another size without a new attempt."""
+        return self.spec.elastic is not None and self.spec.elastic.how == "in_place"
 
     @property
     def is_array(self) -> bool:

@@ -56,9 +56,16 @@ class Evict(_Decision, frozen=True, kw_only=True, tag="evict"):
 
 
 class Resize(_Decision, frozen=True, kw_only=True, tag="resize"):
-    """Change an elastic gang to these members."""
+    """
+    Change an elastic gang to these members, of which those on nodes that it has already stay.
+
+    In place, or as a new attempt for which this room is kept: as the job says. `beneficiary` gets what members give back, if anybody.
+    """
 
     members: tuple[PlacedMember, ...]
+    gpu_model: str = ""
+    reason: Reason
+    beneficiary: str | None = None
 
 
 class Move(_Decision, frozen=True, kw_only=True, tag="move"):

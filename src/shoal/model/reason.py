@@ -51,6 +51,7 @@ class ReasonCode(StrEnum):
     TIME_LIMIT = "time.limit"
     MEMORY_LIMIT = "memory.limit"
     PREEMPTED = "preempted"
+    RESIZE = "resize"
     NODE_LOST = "node.lost"
     SUPERVISOR_LOST = "supervisor.lost"
     DEVICE_LOST = "device.lost"

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shoal.lifecycle.audit import audit
-from shoal.lifecycle.enact import enact_place
+from shoal.lifecycle.enact import enact_place, enact_resize
 from shoal.lifecycle.job import Origin, advance_job, new_job
 from shoal.lifecycle.layout import layout
 from shoal.model.attempt import HOLDING, Allocation, Attempt
@@ -27,7 +27,7 @@ from shoal.model.event import (
 )
 from shoal.model.job import Job, JobSpec, Usage
 from shoal.model.node import Device, Node, NodeFacts
-from shoal.model.plan import Place, PlacedMember
+from shoal.model.plan import Place, PlacedMember, Resize
 from shoal.model.reason import Reason, ReasonCode
 from shoal.model.snapshot import Picture
 from shoal.model.values import CountRange
@@ -38,9 +38,9 @@ TERMS = LeaseTerms()
 JOB_ID = "01900000-0000-7000-8000-000000000012"
 
 
-def a_spec(nodes: int = 1, **fields: Any) -> JobSpec:
+def a_spec(nodes: int | CountRange = 1, **fields: Any) -> JobSpec:
     """A spec that passes every rule: `true` on so many nodes."""
-    return JobSpec(**{"name": "train", "run": "true", "nodes": CountRange(nodes, nodes), **fields})
+    return JobSpec(**{"name": "train", "run": "true", "nodes": CountRange(nodes, nodes) if isinstance(nodes, int) else nodes, **fields})
 
 
 def a_node(name: str, gpus: int = 8, model: str = "h100", **facts: Any) -> Node:
@@ -69,14 +69,14 @@ class Gang:
         self.apply(new_job(spec, origin))
 
     @classmethod
-    def placed(cls, nodes: int = 1, **fields: Any) -> Gang:
+    def placed(cls, nodes: int | CountRange = 1, **fields: Any) -> Gang:
         """A gang that is STARTING on nodes n0, n1, ..."""
         gang = cls(a_spec(nodes, **fields))
         gang.place()
         return gang
 
     @classmethod
-    def running(cls, nodes: int = 1, **fields: Any) -> Gang:
+    def running(cls, nodes: int | CountRange = 1, **fields: Any) -> Gang:
         gang = cls.placed(nodes, **fields)
         gang.run()
         return gang
@@ -140,6 +140,16 @@ class Gang:
         nodes = {m.node: a_node(m.node) for m in members}
         place = Place(job=self.job.id, members=tuple(members), gpu_model="h100")
         return self.apply(enact_place(place, self.job, nodes, self.now_ms, TERMS))
+
+    def resize(self, *nodes: str) -> ChangeSet:
+        """Gives the gang a member on each of these nodes, with the devices that it asks for, and on no other."""
+        (group,) = layout(self.job.spec)
+        members = tuple(
+            PlacedMember(node=node, devices=tuple(f"{node}-gpu{i}" for i in range(group.gpus)), cpu_milli=1_000) for node in nodes
+        )
+        reason = Reason(code=ReasonCode.RESIZE, message="there is room")
+        resize = Resize(job=self.job.id, members=members, gpu_model="h100", reason=reason)
+        return self.apply(enact_resize(resize, self.picture, {node: a_node(node) for node in nodes}, self.now_ms, TERMS))
 
     def commands(self) -> list[Command]:
         """The commands sent since the last call."""

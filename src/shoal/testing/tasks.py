@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.lifecycle import lease
-from shoal.model.command import Command, Commit, Prepare, Stop
+from shoal.model.command import Command, Commit, Prepare, Regroup, Stop
 from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, PrepareFailed, Report, TaskExited
 from shoal.model.job import CancelMode, Usage
 from shoal.model.reason import Reason, ReasonCode
@@ -65,6 +65,9 @@ class Machine:
     ran: list[tuple[str, int]] = field(default_factory=list)
     """(job, attempt) of every start."""
 
+    regrouped: list[tuple[str, int]] = field(default_factory=list)
+    """(allocation, members) of every change of a gang that it was told."""
+
     # --- obeying -----------------------------------------------------------------------------------------------------------
     def obey(self, command: Command, now_ms: int) -> None:
         """Makes a command true; one that was obeyed before, or of a lower attempt, changes nothing."""
@@ -81,6 +84,8 @@ class Machine:
             self._meet(work, command)
             if work.phase == "prepared":
                 self._start(work, now_ms)
+        elif isinstance(command, Regroup):
+            self.regrouped.append((command.allocation, len(command.members)))
         else:
             self._stop(work, command, now_ms)
 
@@ -97,8 +102,10 @@ class Machine:
     def _meet(self, work: Work, commit: Commit) -> None:
         """Notes a gang that is not told whole, with every member's address, in the order of ranks."""
         told, order = commit.members, work.order
-        whole = sum(member.tasks for member in told) == order.world_size and all(member.address for member in told)
-        if not whole or told[order.claim.node_rank].node != self.name:
+        whole = all(member.address for member in told) and self.name in [member.node for member in told]
+        if not order.claim.joined:  # A gang that is resized in place may have changed again since this one was told to prepare.
+            whole = whole and sum(member.tasks for member in told) == order.world_size and told[order.claim.node_rank].node == self.name
+        if not whole:
             self.violations.append(f"{self.name}: {order.allocation} is to start in a gang of {told}")
 
     def _stop(self, work: Work, stop: Stop, now_ms: int) -> None:

@@ -28,11 +28,12 @@ from shoal.agent.unprepared import Unprepared
 from shoal.agent.use import Meter
 from shoal.base.errors import NotFound
 from shoal.base.rng import Rng
-from shoal.model.command import Command, CommandRow, Commit, Prepare, Stop
+from shoal.model.command import Command, CommandRow, Commit, Prepare, Regroup, Stop
 from shoal.model.event import Report
-from shoal.model.job import CancelMode, JobSpec, WorkDir
+from shoal.model.job import CancelMode, Elastic, JobSpec, WorkDir
 from shoal.model.node import Device
 from shoal.model.reason import ReasonCode
+from shoal.model.values import CountRange
 from shoal.model.wire import LeaseTerms
 from shoal.testing.clock import SimulatedClock
 
@@ -213,6 +214,21 @@ def test_every_command_may_come_twice(node: Node) -> None:
     node.exit(0, 143, stopped=True)
     node.stop(CancelMode.FORCE)
     assert node.kinds() == ["AllocationPrepared", "AllocationStarted", "TaskExited", "AllocationReleased"]
+
+
+def test_a_gang_that_is_regrouped_finds_its_members_in_the_hostfile_and_then_gets_the_signal(node: Node) -> None:
+    spec = JobSpec(run="true", nodes=CountRange(1, 4), elastic=Elastic(how="in_place", signal="USR1"))
+    node.course.prepare(replace(prepare(), spec=spec, commit_at_once=True))
+    (spawn,) = [order for order in node.give() if isinstance(order, wire.Spawn)]
+    regroup = Regroup(allocation=ALLOCATION, job=JOB, attempt=1, signal="USR1", members=members(2, 1))
+    node.course.regroup(regroup)
+    assert node.give() == [wire.Signal(ALLOCATION, 10, 0)]
+    assert len(Path(spawn.env["SHOAL_HOSTFILE"]).read_text().splitlines()) == 2
+    assert len(node.course.holds[ALLOCATION].meeting.members) == 2
+    node.stop(CancelMode.GRACEFUL)
+    node.give()
+    node.course.regroup(regroup)
+    assert node.give() == []
 
 
 def test_a_lower_attempt_is_dropped(node: Node) -> None:

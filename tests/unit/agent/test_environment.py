@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from orders import GPUS, LOGIN, MEETING, PLACES, members, prepare
 
 from shoal.agent.environment import Login, Meeting, Places, setup_environment, task_environment
-from shoal.model.job import GroupSpec, JobSpec, Topology
+from shoal.model.job import Elastic, GroupSpec, JobSpec, Topology
+from shoal.model.values import CountRange
 
 GANG = prepare(nodes=2, node_rank=1, tasks=2, gpus=8, cpu_milli=16_000)
 """The second of two nodes with two tasks of four GPUs each; we look at its second task, rank 3."""
@@ -120,6 +121,16 @@ def test_a_job_without_a_mesh_has_no_axes() -> None:
     order = prepare()
     env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
     assert not any("MESH" in name or name.endswith(("_TP_RANK", "_DP_RANK")) for name in env)
+
+
+def test_a_gang_that_is_resized_in_place_tells_torchrun_its_range() -> None:
+    spec = JobSpec(run="true", nodes=CountRange(2, 8), elastic=Elastic(how="in_place"))
+    order = prepare(spec, nodes=2)
+    env = task_environment(order, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["PET_NNODES"], env["PET_RDZV_BACKEND"], env["SHOAL_ELASTIC"]) == ("2:8", "c10d", "2:8")
+    by_restart = replace(order, spec=replace(spec, elastic=Elastic()))
+    env = task_environment(by_restart, order.claim.tasks[0], MEETING, PLACES, LOGIN)
+    assert (env["PET_NNODES"], "PET_RDZV_BACKEND" in env) == ("2", False)
 
 
 def test_an_attempt_after_the_first_says_so() -> None:

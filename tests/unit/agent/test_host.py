@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 from orders import JOB, MEETING, prepare
 
+from shoal.agent.environment import Meeting
 from shoal.agent.home import make_home, safe
 from shoal.agent.ports import hold_port
 from shoal.agent.runtimes.binds import binds_of
@@ -24,7 +25,8 @@ from shoal.agent.users import identity_of
 from shoal.base.errors import NotFound, Unavailable
 from shoal.base.rng import Rng
 from shoal.model.command import Prepare
-from shoal.model.job import JobSpec, Mount, WorkDir
+from shoal.model.job import Elastic, JobSpec, Mount, WorkDir
+from shoal.model.values import CountRange
 from shoal.model.wire import LeaseTerms
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -204,8 +206,22 @@ def test_rank_0_of_an_interactive_job_gets_a_terminal_and_a_shell(tmp_path: Path
 
 def test_hostfiles_are_shared_between_equal_gangs(tmp_path: Path) -> None:
     runtime = runtime_in(tmp_path)
-    assert runtime.write_hostfile(MEETING) == runtime.write_hostfile(MEETING)
-    assert Path(runtime.write_hostfile(MEETING)).read_text() == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n"
+    order = prepare(tasks=2)
+    assert runtime.write_hostfile(order, MEETING) == runtime.write_hostfile(replace(order, allocation="other"), MEETING)
+    assert Path(runtime.write_hostfile(order, MEETING)).read_text() == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n"
+
+
+def test_a_gang_that_is_resized_in_place_has_a_hostfile_of_its_own_that_keeps_its_name(tmp_path: Path) -> None:
+    runtime = runtime_in(tmp_path)
+    order = prepare(tasks=2)
+    elastic = replace(order, spec=replace(order.spec, nodes=CountRange(1, 4), elastic=Elastic(how="in_place")))
+    path = runtime.write_hostfile(elastic, MEETING)
+    alone = Meeting(MEETING.address, MEETING.port, MEETING.members[:1])
+    assert runtime.write_hostfile(elastic, alone) == path
+    assert Path(path).read_text() == "10.0.0.1 slots=2\n"
+    assert runtime.write_hostfile(replace(elastic, allocation="other"), alone) != path
+    runtime.clean(elastic.allocation)
+    assert not Path(path).exists()
 
 
 def test_signals_by_name() -> None:

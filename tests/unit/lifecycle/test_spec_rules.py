@@ -12,6 +12,7 @@ from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.job import (
     Checkpoint,
     Dependency,
+    Elastic,
     GpuAsk,
     GroupSpec,
     JobSpec,
@@ -162,7 +163,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     # not in this version
     ("/isolation", {"isolation": "vm"}, "not available in this version"),
     ("/image", {"image": "pytorch:2"}, "not available in this version"),
-    ("/elastic", {"elastic": True}, "not available in this version"),
+    ("/elastic", {"elastic": Elastic()}, "not available in this version"),
     ("/hold_on_failure", {"hold_on_failure": Duration(2 * 86_400_000)}, "at most"),
     ("/topology/level", {"topology": Topology(required=True)}, "needs a level"),
     # meshes and slices

@@ -142,14 +142,25 @@ class HostRuntime:
         os.chown(directory, identity.uid, identity.gid)
 
     # --- the start ------------------------------------------------------------------------------------------------------
-    def write_hostfile(self, meeting: Meeting) -> str:
-        """The path of a file with the gang's nodes, known at Commit. Raises OSError. Equal gangs share it."""
+    def write_hostfile(self, order: Prepare, meeting: Meeting) -> str:
+        """
+        The path of a file with the gang's nodes, known at Commit. Raises OSError. Equal gangs share it.
+
+        One that is resized in place has its own, which is written anew, whole or not at all, each time somebody joins or leaves.
+        """
         text = hostfile(meeting.members)
+        if order.spec.elastic is not None and order.spec.elastic.how == "in_place":
+            own = self._own_hostfile(order.allocation)
+            write_whole(own, text.encode(), 0o644)
+            return str(own)
         path = self._home.hostfiles / hashlib.sha256(text.encode()).hexdigest()[:16]
         if str(path) not in self._hostfiles:
             write_whole(path, text.encode(), 0o644)
             self._hostfiles.add(str(path))
         return str(path)
+
+    def _own_hostfile(self, allocation: str) -> Path:
+        return self._home.hostfiles / f"of-{safe(allocation)}"
 
     def opening(self, order: Prepare, terms: LeaseTerms) -> wire.Open:
         """The order that begins the allocation, with what the supervisor needs to end it by itself."""
@@ -203,7 +214,7 @@ class HostRuntime:
 
     def _places(self, order: Prepare, meeting: Meeting) -> Places:
         secrets = str(self._home.secrets(order.allocation)) if order.spec.secrets else ""
-        return Places(self._work(order), self._home.private(order.allocation), self.write_hostfile(meeting), secrets)
+        return Places(self._work(order), self._home.private(order.allocation), self.write_hostfile(order, meeting), secrets)
 
     # --- afterwards -----------------------------------------------------------------------------------------------------
     def wipe_secrets(self, allocation: str) -> None:
@@ -215,6 +226,8 @@ class HostRuntime:
     def clean(self, allocation: str) -> None:
         """The private directory goes. May take long."""
         shutil.rmtree(self._home.private(allocation), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._own_hostfile(allocation).unlink(missing_ok=True)
 
     def drop_logs(self, job: str, attempt: int, ranks: tuple[int, ...]) -> None:
         """Tasks' output on this node goes: the log store has it."""

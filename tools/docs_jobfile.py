@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[type, str], ...] = (
     (job.Mount, "mounts"),
     (job.Dependency, "depends_on"),
     (job.Retry, "retry"),
+    (job.Elastic, "elastic"),
     (job.Stop, "stop"),
     (job.Checkpoint, "checkpoint"),
     (job.OnDisconnect, "on_disconnect"),
@@ -63,6 +64,7 @@ an error, not a guess.
 | `depends_on: 12`, `depends_on: afterany:12` | `depends_on: [{job: "12", condition: afterany}]`; `afterok` where nothing is said |
 | `workdir: .` | `workdir: {path: .}` |
 | `topology: rack` | `topology: {level: rack}` |
+| `elastic: true`, `elastic: in_place` | `elastic: {how: restart}`, `elastic: {how: in_place}` |
 | `retry: 3` | `retry: {limit: 3}` |
 | `secrets: [token]` | `secrets: {token: token}` |
 | `mounts: [/data:/data:ro]` | `mounts: [{source: /data, target: /data, read_only: true}]` |
@@ -71,7 +73,6 @@ an error, not a guess.
 UNDONE = (
     ("isolation", {"isolation": "sandbox"}),
     ("image", {"image": "x"}),
-    ("elastic", {"elastic": True}),
     ("checkpoint", {"checkpoint": {"signal": "USR1"}}),
     ("gpus.mig", {"gpus": {"count": 1, "mig": "1g.10gb"}}),
     ("gpus.share", {"gpus": {"share": 500}}),

@@ -107,6 +107,10 @@ ENDS_PER_NODE_MAX: Final = 8
 """Known ends kept per node in the table of what will be free when; eight GPUs end at eight times at most."""
 ENDS_WALKED_MAX: Final = 1_024
 """Ends of jobs walked through in one cycle to see when queues may start gangs again; later ones are too far away to plan for."""
+RESIZES_PER_CYCLE_MAX: Final = 32
+"""Elastic jobs that are looked at in one cycle, whether they could grow: about half a millisecond each on a large fleet."""
+WAITERS_LOOKED_AT_MAX: Final = 512
+"""Distinct waiting asks looked at before anybody grows; with more than these, somebody is taken to wait for the room."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

@@ -99,6 +99,8 @@ class Happening(Spec, frozen=True, kw_only=True):
     release: str | None = None
     requeue: str | None = None
     update: str | None = None
+    resize: str | None = None
+    size: int | None = None
     priority: int | None = None
     time: str | None = None
     queue: str | None = None
@@ -111,7 +113,7 @@ class Happening(Spec, frozen=True, kw_only=True):
     cycles: int | None = None
 
 
-DEEDS = ("cancel", "hold", "release", "requeue", "update", "set_queue", "delete_queue", "node", "add_nodes", "cycles")
+DEEDS = ("cancel", "hold", "release", "requeue", "update", "resize", "set_queue", "delete_queue", "node", "add_nodes", "cycles")
 """Keys of which an event has one."""
 
 

@@ -9,20 +9,37 @@ its time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shoal.model.attempt import Allocation
 from shoal.model.job import Job, JobState
-from shoal.model.plan import Reserve
+from shoal.model.plan import Evict, Plan, Reserve, Resize
 from shoal.model.queue import Claim
+from shoal.model.reason import ReasonCode
 
 
-def claims_for(reserve: Reserve, project: str, expires_ms: int, term: int) -> tuple[Claim, ...]:
+def claims_of_plan(plan: Plan, job_of: Callable[[str], Job | None], expires_ms: int, term: int) -> tuple[Claim, ...]:
+    """
+    The claims that must be written before a plan is carried out: for whoever others are stopped or shrink for, and for elastic jobs that
+    start again with another size, which keep what they have and get the rest.
+    """
+    gainers = {d.beneficiary for d in plan.decisions if isinstance(d, Evict | Resize)}
+    claims: list[Claim] = []
+    for decision in plan.decisions:
+        job = job_of(decision.job) if isinstance(decision, Reserve | Resize) else None
+        if job is None:
+            continue
+        if (isinstance(decision, Reserve) and decision.job in gainers) or (isinstance(decision, Resize) and not job.in_place):
+            claims.extend(claims_for(decision, job.project, expires_ms, term))
+    return tuple(claims)
+
+
+def claims_for(room: Reserve | Resize, project: str, expires_ms: int, term: int) -> tuple[Claim, ...]:
     """The claims that keep this room for a job of this project, one per member."""
     return tuple(
         Claim(
-            id=f"{reserve.job}.claim.{rank}",
-            job=reserve.job,
+            id=f"{room.job}.claim.{rank}",
+            job=room.job,
             node=member.node,
             devices=member.devices,
             cpu_milli=member.cpu_milli,
@@ -32,7 +49,7 @@ def claims_for(reserve: Reserve, project: str, expires_ms: int, term: int) -> tu
             parts=member.parts,
             project=project,
         )
-        for rank, member in enumerate(reserve.members)
+        for rank, member in enumerate(room.members)
     )
 
 
@@ -51,6 +68,8 @@ def claims_on_failure(job: Job, members: Iterable[Allocation], now_ms: int) -> t
             memory_bytes=member.memory_bytes,
             term=0,
             expires_ms=now_ms + hold.ms,
+            parts=member.parts,
+            project=job.project,
         )
         for rank, member in enumerate(members)
     )
@@ -58,5 +77,10 @@ def claims_on_failure(job: Job, members: Iterable[Allocation], now_ms: int) -> t
 
 def stale_claims(claims: Iterable[Claim], jobs: Mapping[str, Job], now_ms: int) -> tuple[Claim, ...]:
     """Claims whose time is over, or whose job does not wait for its room any more."""
-    waiting = (JobState.QUEUED, JobState.HELD)
-    return tuple(c for c in claims if c.expires_ms <= now_ms or c.job not in jobs or jobs[c.job].state not in waiting)
+    return tuple(c for c in claims if c.expires_ms <= now_ms or c.job not in jobs or not _waits(jobs[c.job]))
+
+
+def _waits(job: Job) -> bool:
+    """Whether it may still start on what is kept for it; an elastic job that is being resized by restart will wait soon."""
+    resizing = job.state is JobState.PREEMPTING and job.reason is not None and job.reason.code is ReasonCode.RESIZE
+    return job.state in (JobState.QUEUED, JobState.HELD) or resizing

@@ -162,16 +162,15 @@ def _grow(turn: Turn, coming: tuple[PlacedMember, ...], resize: Resize, nodes: M
     (group,) = layout(job.spec)
     before = len(turn.staying)
     first = attempt.ranks or len(turn.members)
-    claims = tuple(
-        _claim(job, group, member, nodes[member.node], first + at, turn.now_ms, resize.gpu_model) for at, member in enumerate(coming)
-    )
+    claims = tuple(_claim(turn, resize, group, member, nodes[member.node].backend, first + at) for at, member in enumerate(coming))
     world_size = (before + len(claims)) * group.tasks_per_node
     join(turn, claims, _prepares(job, claims, job.spec.user, world_size), turn.now_ms + terms.start_deadline_ms)
     turn.say(JobResized(attempt=job.attempt, before=before, after=before + len(claims), reason=resize.reason))
 
 
-def _claim(job: Job, group: GroupLayout, member: PlacedMember, node: Node, rank: int, now_ms: int, gpu_model: str) -> Allocation:
+def _claim(turn: Turn, resize: Resize, group: GroupLayout, member: PlacedMember, backend: str, rank: int) -> Allocation:
     """The part of a gang of one group on a node that joins it: node rank and group rank are the same."""
+    job = turn.job
     return Allocation(
         id=f"{job.id}.{job.attempt}.{rank}",
         job=job.id,
@@ -180,16 +179,16 @@ def _claim(job: Job, group: GroupLayout, member: PlacedMember, node: Node, rank:
         queue=job.queue,
         attempt=job.attempt,
         node=member.node,
-        backend=node.backend,
+        backend=backend,
         node_rank=rank,
         group=member.group,
         group_rank=rank,
         devices=member.devices,
-        gpu_model=gpu_model,
+        gpu_model=resize.gpu_model,
         cpu_milli=member.cpu_milli,
         memory_bytes=member.memory_bytes,
         tasks=task_places(rank * group.tasks_per_node, group.tasks_per_node, member.devices),
-        claimed_ms=now_ms,
+        claimed_ms=turn.now_ms,
         joined=True,
     )
 

@@ -177,7 +177,7 @@ def queue_again(turn: Turn) -> None:
     turn.set_job(queued_ms=turn.now_ms if own_doing else job.queued_ms)  # who lost a node or was preempted keeps its place
     reason = replace(reason, until_ms=turn.now_ms + wait_ms if wait_ms else None)
     if reason.code in _FAILURES:
-        turn.keep(claims_on_failure(job, turn.members.values(), turn.now_ms))
+        turn.keep(claims_on_failure(job, turn.staying, turn.now_ms))
     turn.must_move_job(OfJob.AGAIN, not_before_ms=turn.now_ms + wait_ms, reason=reason)
     clear_attempt(turn)
     turn.say(JobRequeued(attempt=job.attempt, reason=reason))

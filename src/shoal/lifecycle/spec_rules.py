@@ -43,6 +43,7 @@ def check_spec(spec: JobSpec) -> tuple[Fault, ...]:
         *_files(spec),
         *_order(spec),
         *_ends(spec),
+        *_elastic(spec),
         *_not_yet(spec),
         *_topology(spec),
     )
@@ -221,6 +222,31 @@ def _ends(spec: JobSpec) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
+def _elastic(spec: JobSpec) -> tuple[Fault, ...]:
+    """What may grow and shrink is one group of alike members, in a range."""
+    if spec.elastic is None:
+        return ()
+    faults: list[Fault] = []
+    low, high = (spec.nodes.low, spec.nodes.high) if spec.nodes is not None else (1, 1)
+    if low == high:
+        faults.append(Fault(f"elastic needs a range of nodes and there are {low}; for example nodes: 2..4", "/nodes"))
+    others = (("groups", spec.groups), ("any_of", spec.any_of), ("ordered", spec.ordered))
+    for name, given in others:
+        if given:
+            faults.append(Fault(f"elastic and {name} exclude each other: an elastic gang has members of one kind", f"/{name}"))
+    if spec.topology is not None and (spec.topology.mesh or spec.topology.slice is not None):
+        faults.append(Fault("elastic excludes topology.mesh and topology.slice: these have one size", "/topology"))
+    if spec.gpus is not None and (spec.gpus.mig is not None or spec.gpus.share is not None or spec.gpus.share_memory is not None):
+        faults.append(Fault("elastic takes whole GPUs: leave out mig, share and share_memory", "/gpus"))
+    if spec.interactive:
+        faults.append(Fault("interactive and elastic exclude each other: the terminal belongs to one task of one size", "/interactive"))
+    if spec.elastic.signal is not None:
+        faults += _signal("elastic.signal", spec.elastic.signal, "/elastic/signal")
+        if spec.elastic.how == "restart":
+            faults.append(Fault("elastic.signal needs elastic.how: in_place; by restart the tasks get stop.signal", "/elastic/signal"))
+    return tuple(faults)
+
+
 def _signal(what: str, name: str, pointer: str) -> tuple[Fault, ...]:
     known = tuple(SIGNALS)
     if name.removeprefix("SIG") in known:
@@ -240,6 +266,5 @@ def _not_yet(spec: JobSpec) -> tuple[Fault, ...]:
     wishes = (
         (spec.isolation != "process", f"isolation: {spec.isolation}", "/isolation", "leave it out to run as a plain process"),
         (spec.image is not None, "image", "/image", "leave it out and run what is installed on the nodes"),
-        (spec.elastic is not None, "elastic", "/elastic", "nodes: 2..4 without it lets Shoal choose the size at start"),
     )
     return tuple(Fault(f"{what} is not available in this version; {advice}", pointer) for is_set, what, pointer, advice in wishes if is_set)

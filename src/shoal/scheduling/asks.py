@@ -121,16 +121,19 @@ _Where = tuple[str | None, bool, tuple[str, ...], tuple[int, str] | None, tuple[
 
 
 def shape_of(job: Job) -> Shape:
-    """The shape of a job as it stands (its avoid list included)."""
-    return shape_of_spec(job.spec, job.avoid, job.project)
+    """The shape of a job as it stands (its avoid list and the size that it shall have included)."""
+    return shape_of_spec(job.spec, job.avoid, job.project, job.size)
 
 
-def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = (), project: str = "") -> Shape:
-    """The shape that a job of this spec and project has while it avoids these nodes."""
+def shape_of_spec(spec: JobSpec, avoid: tuple[str, ...] = (), project: str = "", size: int | None = None) -> Shape:
+    """The shape that a job of this spec and project has while it avoids these nodes and shall have at most `size` of its range."""
     groups = tuple((group.name, _asked(group)) for group in spec.groups) if spec.groups else ()
     where = _where(spec.topology, tuple(sorted(set(avoid))) if avoid else ())
     tenant = project if _asks_shares(spec) else ""  # Whole GPUs and instances are the same question, whoever asks.
-    return _shape(_asked(spec), groups, spec.any_of, spec.ordered, where, tenant)
+    whole = _asked(spec)
+    if size is not None and whole.nodes is not None:
+        whole = whole._replace(nodes=(min(whole.nodes[0], size), min(whole.nodes[1], size)))
+    return _shape(whole, groups, spec.any_of, spec.ordered, where, tenant)
 
 
 def _asks_shares(spec: JobSpec) -> bool:

@@ -9,15 +9,17 @@ of `shoal check`. Violations come in words; an empty tuple means legal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.node import Device, Node, NodeState
-from shoal.model.plan import Evict, Place, PlacedMember, Plan, Reserve
+from shoal.model.plan import Evict, Place, PlacedMember, Plan, Reserve, Resize
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
@@ -113,8 +115,12 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
     faults = [f"job {job} has {count} decisions" for job, count in _counts(d.job for d in plan.decisions).items() if count > 1]
     for place in places:
         faults.extend(_check_job(records, place))
-    faults.extend(_check_nodes(records, places))
-    faults.extend(_check_quota(records, places))
+    resizes = [decision for decision in plan.decisions if isinstance(decision, Resize)]
+    taking: list[Place | Resize] = [*places, *(joining for resize in resizes if (joining := _joining(records, resize)) is not None)]
+    faults.extend(_check_nodes(records, taking))
+    faults.extend(_check_quota(records, taking))
+    for resize in resizes:
+        faults.extend(_check_resize(records, resize))
     faults.extend(_check_arrays(records, places))
     faults.extend(check_limits(records, places))
     faults.extend(_check_evictions(records, plan))
@@ -133,6 +139,45 @@ def _check_evictions(records: Records, plan: Plan) -> list[str]:
             faults.append(f"job {job.address} is not preemptible and is to be stopped")
         if gainer is None or gainer.state is not JobState.QUEUED or evict.beneficiary not in kept:
             faults.append(f"job {evict.job} is to be stopped for {evict.beneficiary}, which is kept no room")
+    for resize in (decision for decision in plan.decisions if isinstance(decision, Resize) and decision.beneficiary is not None):
+        gainer = records.jobs.get(resize.beneficiary or "")
+        if gainer is None or gainer.state is not JobState.QUEUED or resize.beneficiary not in kept:
+            faults.append(f"job {resize.job} is to shrink for {resize.beneficiary}, which is kept no room")
+    return faults
+
+
+def _joining(records: Records, resize: Resize) -> Resize | None:
+    """The part of a resize that takes room: members on nodes where it has none."""
+    here = {held.node for held in records.held_by(resize.job)}
+    coming = tuple(member for member in resize.members if member.node not in here)
+    return replace(resize, members=coming) if coming else None
+
+
+def _check_resize(records: Records, resize: Resize) -> list[str]:
+    """It runs, is elastic, stays in its range, keeps the devices that it has, and its new members are as it asked for."""
+    job = records.jobs.get(resize.job)
+    if job is None or job.state is not JobState.RUNNING or job.spec.elastic is None:
+        return [f"job {resize.job} is to be resized and is no elastic job that runs"]
+    staying = {held.node: held for held in records.held_by(job.id) if not held.leaving}
+    faults = []
+    least = job.spec.nodes.low if job.spec.nodes is not None else 1
+    if not least <= len(resize.members) <= max(job.nodes_most, len(staying)):
+        faults.append(f"job {job.address} takes {least} to {job.nodes_most} nodes and is to have {len(resize.members)}")
+    kept = [member for member in resize.members if member.node in staying]
+    if not kept or any(member.devices != staying[member.node].devices for member in kept):
+        faults.append(f"job {job.address} is to keep members that it does not have")
+    if resize.beneficiary is not None and not job.spec.preemptible:
+        faults.append(f"job {job.address} is not preemptible and is to shrink for {resize.beneficiary}")
+    group = shape_of(job).alternatives[0].groups[0]
+    coming = [member for member in resize.members if member.node not in staying]
+    for member in coming:
+        faults.extend(f"job {job.address} on {member.node}: {fault}" for fault in _check_member(records, member, group.member))
+    nodes = [node for member in resize.members if (node := records.node(member.node)) is not None]
+    if coming and len({node.pool for node in nodes}) > 1:
+        faults.append(f"job {job.address} would be spread over pools")
+    models = {d.model for node in nodes for d in node.facts.devices for m in coming if m.node == node.id and d.uuid in m.devices}
+    if models - {resize.gpu_model}:
+        faults.append(f"job {job.address} has {resize.gpu_model or 'no GPUs'} and would get {', '.join(sorted(models))}")
     return faults
 
 
@@ -252,7 +297,7 @@ def _path_to(node: Node | None, level: str) -> tuple[tuple[str, str], ...] | Non
     return None if at is None else node.topology[: at + 1]
 
 
-def _check_nodes(records: Records, places: list[Place]) -> list[str]:
+def _check_nodes(records: Records, places: Sequence[Place | Resize]) -> list[str]:
     by_node: dict[str, list[tuple[PlacedMember, str]]] = {}
     for place in places:
         job = records.jobs.get(place.job)
@@ -292,7 +337,7 @@ def _over(node: Node, cpu_milli: int, memory_bytes: int) -> list[str]:
     return faults
 
 
-def _check_quota(records: Records, places: list[Place]) -> list[str]:
+def _check_quota(records: Records, places: Sequence[Place | Resize]) -> list[str]:
     known = [(place, job) for place in places if (job := records.jobs.get(place.job)) is not None]
     queues = _trees_of(records, {job.queue for _, job in known})
     tree = QuotaTree(queues.values(), {name: records.held_in(name) for name in (*queues, DEFAULT_QUEUE)})
@@ -309,7 +354,7 @@ def _check_quota(records: Records, places: list[Place]) -> list[str]:
     return faults
 
 
-def _charge(records: Records, place: Place, member: PlacedMember) -> Charge:
+def _charge(records: Records, place: Place | Resize, member: PlacedMember) -> Charge:
     """From the facts, not from what the parts say of themselves."""
     node = records.node(member.node)
     devices = {device.uuid: device for device in node.facts.devices} if node is not None else {}

@@ -8,7 +8,8 @@ the byte. (A reason is told when a shape fails, not again while the board rememb
     4. reserve  the earliest start of gangs that are blocked, and room kept for it                                        reserve
     5. backfill who comes after takes what delays no reservation                                                          reserve
     6. preempt  room for who has the right to it, by stopping others; nothing started in a cycle is stopped in it              preempt
-    7. tell     why the jobs that were tried and did not fit wait                                                         shortfall
+    7. resize   elastic gangs take what nobody waits for                                                                  grow
+    8. tell     why the jobs that were tried and did not fit wait                                                         shortfall
 
 What is taken for one job is seen by the next, on a private ledger over the board; in the end the board is as it was found. A shape
 that failed is not tried again for its siblings, in this cycle and until some node may take more than before. Who enacts the plan
@@ -27,6 +28,7 @@ from shoal.base.rng import Rng
 from shoal.model.plan import Decision, Place, Plan, Wait
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
+from shoal.scheduling.grow import Grower
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest, is_closed
@@ -51,9 +53,9 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     run = _Run(board, policy, now_ms)
     with run.ledger.trial():
         run.go()
-        # 7. tell
+        # 8. tell
         waits = run.waits()
-    decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *waits)
+    decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *run.grower.made, *waits)
     wakes = [at for at in (board.pending.next_time_ms(), run.preemptor.wake_ms) if at is not None]
     next_at_ms = now_ms if run.bound or run.preemptor.bound else min(wakes, default=None)
     return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
@@ -97,6 +99,7 @@ class _Run:
         self.reservations = Reservations(board, self.ledger, policy, now_ms)
         self.victims = Victims(board, policy, now_ms)
         self.preemptor = Preemptor(board, self.ledger, policy, now_ms, self.victims)
+        self.grower = Grower(board, self.ledger, self.reservations, policy, now_ms)
         self.places: list[Decision] = []
         self._claimed: set[str] = set()
         """Jobs that were looked at first, since room is kept for them."""
@@ -127,6 +130,10 @@ class _Run:
                 contest.refused(refusal, reserved, cleared=self._preempt(candidate))
             contest.want_blocked(self.reservations.open, self.preemptor.open)
         contest.close()
+        # 7. resize
+        if not self.bound:
+            settled = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.preemptor.made}
+            self.grower.go({place.job for place in self.places}, settled | self._claimed, self.victims.touched)
 
     def _place_claimed(self) -> None:
         """
@@ -252,6 +259,7 @@ class _Run:
             "placed": len(self.places),
             "refused": len(self._refused),
             "evicted": sum(len(made.victims) for made in self.preemptor.made),
+            "resized": len(self.grower.made),
             "reserved": len(self.reservations.made),
             "pending": len(self.board.pending),
             "bound": int(self.bound),

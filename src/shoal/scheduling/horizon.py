@@ -12,7 +12,7 @@ what is free between two that are kept is told at the later one, so that room is
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -66,6 +66,10 @@ class Horizon:
         self._rank_of: dict[str, int] = {}
         self._ranks: dict[str, dict[int, int]] = {}
         """By queue, how many of the jobs that hold room have each priority."""
+        self.elastic: dict[str, None] = {}
+        """Running jobs that may grow and shrink."""
+        self.leaving: dict[str, tuple[str, ...]] = {}
+        """By running job, its allocations that are being given back while it goes on."""
         self._stale: dict[str, None] = {}
         self._epoch = -1
         self._times: Times = np.zeros((0, 0), np.int64)
@@ -86,10 +90,12 @@ class Horizon:
                 del self._rank_of[job_id]
                 self._drop_end(job_id, before)
                 del self._charge_of[job_id]
+                self._note_sizes(job_id, ())
             return
         mine = [self._board.allocations[allocation_id] for allocation_id in held]
         charges = [charge_of_allocation(held) for held in mine]
         self._charge_of[job_id] = charges[0] if len(charges) == 1 else add_charges(*charges)
+        self._note_sizes(job_id, mine)
         job, queue = self._board.jobs.get(job_id), mine[0].queue
         end, rank = _end_of(job, mine), job.priority if job is not None else 0
         if before is None or rank != self._rank_of[job_id] or queue != self._queue_of[job_id]:
@@ -108,6 +114,20 @@ class Horizon:
             self._by_queue.setdefault(queue, SortedKeys()).add((end, job_id))
         for allocation in mine:
             self._stale[allocation.node] = None
+
+    def _note_sizes(self, job_id: str, mine: Sequence[Allocation]) -> None:
+        job = self._board.jobs.get(job_id)
+        resizes = job is not None and job.state is JobState.RUNNING and job.spec.elastic is not None and len(mine) > 0
+        if not resizes:
+            self.elastic.pop(job_id, None)
+            self.leaving.pop(job_id, None)
+            return
+        self.elastic[job_id] = None
+        leaving = tuple(allocation.id for allocation in mine if allocation.leaving)
+        if leaving:
+            self.leaving[job_id] = leaving
+        else:
+            self.leaving.pop(job_id, None)
 
     def note_node(self, node_id: str) -> None:
         """Somebody came to the node, or left it."""
@@ -176,7 +196,7 @@ class Horizon:
         """(end, id, allocation) of those on a node whose end is known, ascending."""
         board = self._board
         held = (board.allocations[held] for held in board.held_on.get(board.columns.nodes[row].id, ()))
-        return sorted((end, a.id, a) for a in held if (end := self.end_of[a.job]) < NEVER)
+        return sorted((end, a.id, a) for a in held if (end := ENDING if a.leaving else self.end_of[a.job]) < NEVER)
 
     def freed_by(self, time_ms: int) -> Freed:
         """What will have come back by then, on the rows where anything will. Cost: the ends up to then."""

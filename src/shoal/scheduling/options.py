@@ -55,9 +55,19 @@ def options_of(state: ShapeState, columns: Columns) -> tuple[Option, ...]:
 def options_for(shape: Shape, columns: Columns) -> tuple[Option, ...]:
     """As `options_of`, for a shape that is not pending."""
     options = _options(shape, columns)
-    if shape.avoid and not any(_would_fit_empty(option, columns) for option in options):
+    if shape.avoid and not any(fits_when_empty(option, columns) for option in options):
         return _options(shape._replace(avoid=()), columns)
     return options
+
+
+def options_apart(shape: Shape, columns: Columns) -> tuple[Option, ...]:
+    """As `options_for`, but the avoid list holds whatever it leaves."""
+    return _options(shape, columns)
+
+
+def fits_when_empty(option: Option, columns: Columns) -> bool:
+    """True if there are nodes enough for each group, were they empty: topology and other groups left aside."""
+    return all(_nodes_when_empty(part.need, columns) >= part.group.low for part in option.groups)
 
 
 def inside_host(shape: Shape, columns: Columns) -> bool:
@@ -76,11 +86,6 @@ def _times(charge: Charge, count: int) -> Charge:
 
 def _options(shape: Shape, columns: Columns) -> tuple[Option, ...]:
     return tuple(_option(shape, alternative, kind, columns) for alternative in shape.alternatives for kind in _kinds(alternative, columns))
-
-
-def _would_fit_empty(option: Option, columns: Columns) -> bool:
-    """True if there are nodes enough for each group, were they empty: topology and other groups left aside."""
-    return all(_nodes_when_empty(part.need, columns) >= part.group.low for part in option.groups)
 
 
 def _nodes_when_empty(need: Need, columns: Columns) -> int:

@@ -51,8 +51,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     min_run_ms: int = 0
     """A running job is not stopped before it has run so long, unless its queue says otherwise (`min_run_ms`). Off: charged by what they
     lose, the young are stopped first, and a guarantee is kept at once."""
+    regroup_ms: int = 30_000
+    """What a gang that loses a member in place loses with it: the time in which the others form anew, once for each member."""
     claim_ms: int = 900_000
     """How long freed room is kept for who preempted: the usual grace many times over. After that the room is anybody's."""
+    grow_after_save_ms: int = 60_000
+    """A gang that is resized by restart grows by itself only so soon after a checkpoint that it reported: then little work is lost."""
     placed_per_cycle: int = 1_000
     """See limits.PLACED_PER_CYCLE_MAX, which it cannot exceed."""
     waits_per_plan: int = 16

@@ -4,8 +4,8 @@ Step 6 of the cycle: room for a gang that has the right to it, by stopping other
     who may be stopped    lower priorities of the gang's own queue; and jobs of a queue that is over its guarantee, as long as that
                           queue's claim after the loss is at least the claim of the gang's queue after the gain. Two queues are
                           compared where their ways to the root part. Equal claims do not displace.
-    who is stopped        least (work since its last checkpoint + restart) x GPUs first; then everybody who can be spared is, the
-                          dearest first
+    who is stopped        members above the least of gangs that shrink in place; then least (work since its last checkpoint + restart) x
+                          GPUs first; then everybody who can be spared is, the dearest first
     what is freed already is counted before anybody is stopped, and where it is enough nobody is
     patience              who has a known start waits for it where that costs less GPU time than stopping loses
 
@@ -21,14 +21,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shoal.base import limits
-from shoal.model.plan import Evict, Reserve
+from shoal.model.plan import Evict, Reserve, Resize
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
+from shoal.scheduling.grow import member_of, staying
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate
 from shoal.scheduling.place import Placement, place_options, seated
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.quota import charge_of_allocation
 from shoal.scheduling.reserve import least, parts_of
 from shoal.scheduling.victims import Victim, Victims
 
@@ -68,11 +70,11 @@ class Preemptor:
 
     def _somebody_may_have_to_go(self) -> bool:
         """
-        False where nobody can have a right to stop anybody: only one queue has jobs that run, the same one has those that wait, and
-        the first of these is of no higher priority than any of those.
+        False where nobody can have a right to stop anybody: no elastic gang runs, only one queue has jobs that run, the same one has
+        those that wait, and the first of these is of no higher priority than any of those.
         """
         running, lines = self._board.horizon.running, self._board.pending.lines
-        if len(running) != 1 or lines.keys() != running.keys():
+        if len(running) != 1 or lines.keys() != running.keys() or self._board.horizon.elastic:
             return bool(running and lines)
         (queue,) = running
         first, lowest = lines[queue].heads.first(), self._board.horizon.lowest_priority(queue)
@@ -116,7 +118,7 @@ class Preemptor:
         """Decided: what the gang will get of free room is taken on the ledger, and its charge is too."""
         self.made.append(found)
         for victim in found.victims:
-            self._victims.taken[victim.job_id] = victim
+            self._victims.take(victim)
         self._take(found)
 
     def would_rather_wait(self, found: Preemption, start_ms: int) -> bool:
@@ -145,13 +147,17 @@ class Preemptor:
         job = self._board.jobs.get(job_id)
         return job.array.array_id if job is not None and job.array is not None else ""
 
-    def decisions(self) -> list[Reserve | Evict]:
-        """Each gang's room, and who is stopped for it."""
-        found: list[Reserve | Evict] = []
+    def decisions(self) -> list[Reserve | Evict | Resize]:
+        """Each gang's room, and who is stopped or shrinks for it. Whoever loses members to several gangs does so at once."""
+        found: list[Reserve | Evict | Resize] = []
+        told: set[str] = set()
         for made in self.made:
             members = seated(self._board.columns, made.placement)
             found.append(Reserve(job=made.candidate.job_id, members=members, start_ms=self._now_ms))
-            found.extend(self._evict(victim, made) for victim in made.victims)
+            for victim in made.victims:
+                if victim.job_id not in told:
+                    told.add(victim.job_id)
+                    found.append(self._evict(victim, made) if victim.job_id in self._victims.taken else self._shrink(victim, made))
         return found
 
     def _evict(self, victim: Victim, made: Preemption) -> Evict:
@@ -161,10 +167,19 @@ class Preemptor:
         reason = Reason(code=ReasonCode.PREEMPTED, message=f"stopped in favour of job {name} {why}", queue=queue, blockers=(name,))
         return Evict(job=victim.job_id, beneficiary=made.candidate.job_id, reason=reason)
 
+    def _shrink(self, victim: Victim, made: Preemption) -> Resize:
+        """All that the job loses in this cycle, to whomever."""
+        job_id, gainer, queue = victim.job_id, made.candidate.job_id, made.candidate.queue
+        name, held = self._board.jobs[gainer].address, staying(self._board, job_id)
+        kept = tuple(member_of(a) for a in held if (job_id, a.id) not in self._victims.shed)
+        message = f"from {len(held)} to {len(kept)} nodes in favour of job {name} of queue {queue}"
+        reason = Reason(code=ReasonCode.PREEMPTED, message=message, queue=queue, blockers=(name,))
+        return Resize(job=job_id, members=kept, gpu_model=held[0].gpu_model, reason=reason, beneficiary=gainer)
+
     # --- the trial ---------------------------------------------------------------------------------------------------------------
     def _search(self, candidate: Candidate, victims: list[Victim]) -> Preemption | None:
         """None where nobody needs to be stopped or where stopping does not help. Leaves the ledger moved: the caller rewinds."""
-        for stopped in self._victims.taken.values():
+        for stopped in (*self._victims.taken.values(), *self._victims.shed.values()):
             self._ledger.uncharge(stopped.queue, stopped.charge)
         self._give_what_ends()
         if self._place(candidate) is not None:
@@ -183,25 +198,27 @@ class Preemptor:
     def _give_what_ends(self) -> None:
         """Room that is being freed is free for this question, but for what is claimed of it."""
         board, columns = self._board, self._board.columns
-        for _, job_id in board.horizon.ends.below((1,)):
-            for allocation_id in board.held_by[job_id]:
-                held = board.allocations[allocation_id]
-                row = columns.row.get(held.node)
-                if row is not None:
-                    mask = columns.mask_of(row, held.devices) & ~board.claimed_on(row) & int(columns.healthy[row])
-                    pieces = columns.pieces_of(row, held.parts, held.project)
-                    self._ledger.unseat(row, mask, held.cpu_milli, held.memory_bytes, pieces)
-            queue = board.horizon.queue_of(job_id)
-            if queue in board.quota.vertices:
-                self._ledger.uncharge(queue, board.horizon.charge_of(job_id))
+        ending = [allocation_id for _, job_id in board.horizon.ends.below((1,)) for allocation_id in board.held_by[job_id]]
+        leaving = [allocation_id for ids in board.horizon.leaving.values() for allocation_id in ids]
+        for allocation_id in (*ending, *leaving):
+            held = board.allocations[allocation_id]
+            row = columns.row.get(held.node)
+            if row is not None:
+                mask = columns.mask_of(row, held.devices) & ~board.claimed_on(row) & int(columns.healthy[row])
+                pieces = columns.pieces_of(row, held.parts, held.project)
+                self._ledger.unseat(row, mask, held.cpu_milli, held.memory_bytes, pieces)
+            if held.queue in board.quota.vertices:
+                self._ledger.uncharge(held.queue, charge_of_allocation(held))
 
     def _stop_until_it_fits(self, candidate: Candidate, victims: list[Victim]) -> tuple[list[Victim], Placement | None]:
         gone: list[Victim] = []
         wanted = 1
         charge = options_of(candidate.lane.state, self._board.columns)[0].charge_least
+        members: set[str] = set()
         for victim in victims:
-            if self._victims.may_lose(candidate.queue, charge, victim):
+            if members.issuperset(victim.surplus) and self._victims.may_lose(candidate.queue, charge, victim):
                 self._victims.stop(self._ledger, victim)
+                members.add(victim.member)
                 gone.append(victim)
                 if len(gone) == wanted:
                     found = self._place(candidate)
@@ -217,7 +234,8 @@ class Preemptor:
         kept = gone
         groups = ([elsewhere] if elsewhere else []) + [[victim] for victim in reversed(gone)]
         for group in groups[: limits.REPRIEVES_MAX]:
-            spared = [victim for victim in group if victim in kept]
+            whole = {victim.job_id for victim in kept if not victim.member and victim not in group}  # It has lost its surplus too.
+            spared = [victim for victim in group if victim in kept and victim.job_id not in whole]
             if not spared:
                 continue
             for victim in spared:

@@ -32,6 +32,7 @@ from shoal.scheduling.columns import Columns
 from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import wish_of
 from shoal.scheduling.horizon import NEVER
+from shoal.scheduling.ledger import Board as LedgerBoard
 from shoal.scheduling.ledger import Ground, Ledger
 from shoal.scheduling.options import GroupOption, Option, inside_host, options_of
 from shoal.scheduling.order import Candidate
@@ -174,6 +175,21 @@ class Reservations:
         rooms = self._board.rooms
         options = options_of(state, self._board.columns)
         return all(any(rooms.at_start(part.need) < part.group.low for part in option.groups) for option in options)
+
+    @property
+    def left(self) -> LedgerBoard:
+        """The board without what is kept for anybody, however late: for whoever will hold his room for ever."""
+        return self._board if not self.made else self._ground(NEVER)
+
+    def may_grow(self, queue: str, charge: Charge) -> bool:
+        """True if with this charge, held for ever, every reservation may still be charged at its start; then it counts as held."""
+        return self._leaves_quota(queue, charge, NEVER)
+
+    def grown(self, parts: tuple[Part, ...]) -> None:
+        """Somebody who runs has got this room too."""
+        room = stretch_of(parts)
+        for ground in self._grounds.values():
+            take_all(ground.columns, room)
 
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""

@@ -5,7 +5,10 @@ Who may be stopped or moved for a gang, and what that would cost: for steps 6 (`
                way parts from that of the gang's queue
     never      jobs that are not preemptible, what is on its way out, who was decided on in this cycle, and jobs that have not run for
                their queue's `min_run` yet: when the first of these may be stopped is kept, since time alone brings it
-    cost       (work since the last checkpoint + the way back) x GPUs, in GPU-milliseconds
+    surplus    members that a gang which shrinks in place has above its least: they go before anything dies, the last that came first, and
+               give way to equals of their own queue as well
+    cost       (work since the last checkpoint + the way back) x GPUs, in GPU-milliseconds; for surplus the time in which
+               the others form anew
 
 The rule of claims (`Victims.may_lose`) is asked at the moment of stopping, since it depends on who else is stopped.
 """
@@ -16,20 +19,27 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from shoal.model.attempt import Allocation
 from shoal.model.job import Job, JobState
 from shoal.planning.backfill import work_lost
 from shoal.scheduling.board import Board
+from shoal.scheduling.grow import staying
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.order import claim_of
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.quota import Charge, Vertex
+from shoal.scheduling.quota import Charge, Vertex, add_charges, charge_of_allocation
 from shoal.scheduling.reserve import Part
 
 _STOPPABLE = (JobState.STARTING, JobState.RUNNING)
 
 
 class Victim(NamedTuple):
-    """A running job that may be stopped. `across` is the highest queue on its way to the root that the gang's queue does not share."""
+    """
+    A running job that may be stopped, or one member that an elastic gang may lose and go on without.
+
+    `across` is the highest queue on its way to the root that the gang's queue does not share. A job that is stopped after it has lost all
+    its `surplus` brings what is left.
+    """
 
     cost: int
     job_id: str
@@ -37,6 +47,16 @@ class Victim(NamedTuple):
     across: Vertex | None
     charge: Charge
     parts: tuple[Part, ...]
+    member: str = ""
+    """The allocation of a member that alone leaves; empty for a whole job."""
+    rank: int = 0
+    surplus: tuple[str, ...] = ()
+    """Of a whole job: the members that must have gone before."""
+
+    @property
+    def order(self) -> tuple[bool, int, str, int]:
+        """Who goes first: surplus before anything dies, then the cheapest; of one gang the last that came."""
+        return not self.member, self.cost, self.job_id, -self.rank
 
     @property
     def gpus(self) -> int:
@@ -53,6 +73,9 @@ class Victims:
         self._now_ms = now_ms
         self._medians: dict[str, int] = {}
         self.taken: dict[str, Victim] = {}
+        """Jobs that are stopped or moved whole."""
+        self.shed: dict[tuple[str, str], Victim] = {}
+        """Members that leave, by job and allocation."""
         self.spared_until_ms: int | None = None
         """When the first of those may be stopped who have not run long enough yet, since `begin`."""
 
@@ -60,9 +83,21 @@ class Victims:
         """Another gang asks."""
         self.spared_until_ms = None
 
+    @property
+    def touched(self) -> set[str]:
+        """Jobs that are stopped or lose members."""
+        return {*self.taken, *(job_id for job_id, _ in self.shed)}
+
+    def take(self, victim: Victim) -> None:
+        """Decided."""
+        if victim.member:
+            self.shed[victim.job_id, victim.member] = victim
+        else:
+            self.taken[victim.job_id] = victim
+
     def eligible(self, job: Job, most: int) -> list[Victim]:
         """`most` running jobs that this one may displace if the rule of claims holds for them too, the cheapest first."""
-        return sorted(islice(self._all(job), most), key=lambda victim: victim[:2])
+        return sorted(islice(self._all(job), most), key=lambda victim: victim.order)
 
     def _all(self, job: Job) -> Iterator[Victim]:
         """Those of its own queue, then of queues over their share; the youngest ids first, which mostly have least to lose."""
@@ -70,16 +105,42 @@ class Victims:
         yield from self._below(running.get(job.queue, ()), job)
         for queue, across in self._over_their_share(job.queue):
             for other in sorted(running[queue], reverse=True):
-                victim = self.look_at(other, across)
-                if victim is not None:
-                    yield victim
+                yield from self._of_job(other, across, whole=True)
 
     def _below(self, running: Iterable[str], job: Job) -> Iterator[Victim]:
         for other in sorted(running, reverse=True):
-            if other in self._board.jobs and self._board.jobs[other].priority < job.priority:
-                victim = self.look_at(other, None)
-                if victim is not None:
-                    yield victim
+            if other in self._board.jobs and self._board.jobs[other].priority <= job.priority:
+                yield from self._of_job(other, None, whole=self._board.jobs[other].priority < job.priority)
+
+    def _of_job(self, job_id: str, across: Vertex | None, *, whole: bool) -> Iterator[Victim]:
+        """What may be taken of one running job: members that it can go on without; then, with `whole`, the rest of it."""
+        surplus = self._surplus(job_id)
+        for held in surplus:
+            cost = self._policy.regroup_ms * max(1, len(held.devices))
+            yield self._victim((held,), across, cost)._replace(member=held.id, rank=held.node_rank)
+        found = self.look_at(job_id, across) if whole else None
+        if found is None:
+            return
+        if surplus:
+            gone = {held.id for held in surplus}
+            rest = tuple(held for held in self._held(job_id) if held.id not in gone)
+            found = self._victim(rest, across, found.cost)._replace(surplus=tuple(sorted(gone)))
+        yield found
+
+    def _surplus(self, job_id: str) -> list[Allocation]:
+        """Members above the least of a gang that shrinks in place, the last that came first."""
+        if job_id not in self._board.horizon.elastic or job_id in self.taken:
+            return []
+        job = self._board.jobs[job_id]
+        if not job.in_place or not job.spec.preemptible or job.spec.nodes is None:
+            return []
+        above = staying(self._board, job_id)[: job.spec.nodes.low - 1 : -1]
+        return [held for held in above if (job_id, held.id) not in self.shed]
+
+    def _held(self, job_id: str) -> list[Allocation]:
+        """What it holds and is not giving back, or about to."""
+        held = (self._board.allocations[one] for one in self._board.held_by[job_id])
+        return [a for a in held if not a.leaving and (job_id, a.id) not in self.shed]
 
     def _over_their_share(self, mine: str) -> list[tuple[str, Vertex]]:
         """Queues that hold more than their guarantee, all the way up to where they part from `mine`; the furthest over first."""
@@ -102,16 +163,20 @@ class Victims:
             return None
         if self._too_young(job):
             return None
-        board, columns = self._board, self._board.columns
-        held = [board.allocations[allocation_id] for allocation_id in board.held_by[job_id]]
+        held = tuple(self._held(job_id))
+        gpus = sum(len(a.devices) + len(a.parts) for a in held)
+        cost = work_lost(max(1, gpus), self._now_ms - self.saved_ms(job), self._policy.restart_ms)
+        return self._victim(held, across, cost)
+
+    def _victim(self, held: tuple[Allocation, ...], across: Vertex | None, cost: int) -> Victim:
+        columns = self._board.columns
         parts = tuple(
             Part(row, columns.mask_of(row, a.devices), a.cpu_milli, a.memory_bytes, columns.pieces_of(row, a.parts, a.project))
             for a in held
             if (row := columns.row.get(a.node)) is not None
         )
-        gpus = sum(part.mask.bit_count() + len(part.pieces) for part in parts)
-        cost = work_lost(max(1, gpus), self._now_ms - self.saved_ms(job), self._policy.restart_ms)
-        return Victim(cost, job_id, held[0].queue, across, board.horizon.charge_of(job_id), parts)
+        charge = add_charges(*(charge_of_allocation(a) for a in held))
+        return Victim(cost, held[0].job, held[0].queue, across, charge, parts)
 
     def _too_young(self, job: Job) -> bool:
         """True while it has not run for as long as its queue lets everybody run; who is only starting has not run at all."""

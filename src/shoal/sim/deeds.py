@@ -20,7 +20,7 @@ from shoal.lifecycle import lease
 from shoal.lifecycle import node as nodes
 from shoal.model.attempt import Allocation
 from shoal.model.change import ChangeSet
-from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested
+from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested, ResizeRequested
 from shoal.model.job import CancelMode, JobSpec
 from shoal.model.node import Node
 from shoal.model.reason import Reason, ReasonCode
@@ -71,7 +71,7 @@ def _do_to_node(event: Happening, replay: Replay, node: Node) -> None:
 
 def _tell_jobs(event: Happening, replay: Replay) -> None:
     """A verb of people on every job that the name or pattern means."""
-    pattern = event.cancel or event.hold or event.release or event.requeue or event.update or ""
+    pattern = event.cancel or event.hold or event.release or event.requeue or event.update or event.resize or ""
     matched = [job for name, job in replay.ids.items() if fnmatchcase(name, pattern)]
     if not matched:
         raise Invalid(f"at {replay.time_ms} ms: no job that has arrived is named {pattern!r}")
@@ -90,6 +90,8 @@ def _verb(event: Happening) -> tuple[Event, ...]:
         return (JobUnheld(),)
     if event.requeue is not None:
         return (RequeueRequested(),)
+    if event.resize is not None:
+        return (ResizeRequested(size=event.size),)
     changed = {name: (None, value) for name in ("priority", "time", "queue") if (value := getattr(event, name)) is not None}
     return (JobUpdated(changed=changed),)
 

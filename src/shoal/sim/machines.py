@@ -50,6 +50,8 @@ class Machines:
         self._started: set[str] = set()
         self._nodes: dict[str, str] = {}
         """Where an allocation is, until it is released."""
+        self._end_ms: dict[tuple[str, int], int] = {}
+        """When the work of an elastic job's attempt that has started ends, by job and attempt."""
         self._unread: dict[str, list[CommandRow]] = {}
         self._unsaid: dict[str, list[Report]] = {}
 
@@ -104,6 +106,9 @@ class Machines:
         if told.run_ms is None or not allocations:
             return ()
         at_ms = start_ms + told.run_ms
+        if told.spec.elastic is not None:
+            # Whoever joins later ends with the gang: how much faster more members are, a trace does not say.
+            at_ms = max(start_ms, self._end_ms.setdefault((job, attempt), at_ms))
         reports: list[Report] = []
         for allocation in reversed(allocations):
             for rank in self._work[allocation].ranks:

@@ -29,17 +29,18 @@ from shoal.base.errors import InvariantViolated
 from shoal.base.rng import Rng
 from shoal.formats.workload import TraceJob
 from shoal.lifecycle.array import advance_array, array_state, bear, counted, new_array, worst_end
-from shoal.lifecycle.claims import claims_for, stale_claims
-from shoal.lifecycle.enact import enact_evict, enact_place
+from shoal.lifecycle.claims import claims_of_plan, stale_claims
+from shoal.lifecycle.enact import enact_evict, enact_place, enact_resize
 from shoal.lifecycle.job import Origin, advance_all, job_of, new_job, next_due_ms, time_events
 from shoal.lifecycle.picture import merged, moved
 from shoal.model.array import element_id
+from shoal.model.attempt import HOLDING
 from shoal.model.change import ChangeSet
 from shoal.model.command import CommandRow
 from shoal.model.event import Event
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place, Plan, Reserve
+from shoal.model.plan import Evict, Place, Plan, Resize
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Picture
 from shoal.model.wire import LeaseTerms
@@ -201,7 +202,7 @@ class Replay:
         board = self.world.board
         if self.world.claims:
             self._drop_stale_claims()
-        if not len(board.pending) and not self.course.check:
+        if not len(board.pending) and not board.horizon.elastic and not self.course.check:
             return
         self.cycles += 1
         plan = schedule(board, self.course.policy, self.now_ms, self._cycle_rng)
@@ -219,18 +220,16 @@ class Replay:
             elif isinstance(decision, Evict):
                 self._evict(decision)
                 acted = True
+            elif isinstance(decision, Resize):
+                self._resize(decision)
+                acted = True
         if acted and board.gates:
             self._dirty = True  # somebody may have waited for a start
 
     def _claim(self, plan: Plan) -> None:
         """Room is kept for those who stop others, before the first of these is told; the clock comes back when a claim is over."""
-        gainers = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
-        if gainers:
-            expires_ms = self.now_ms + self.course.policy.claim_ms
-            kept = [decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers]
-            project = {reserve.job: self.world.jobs[reserve.job].project for reserve in kept}
-            made = tuple(claim for reserve in kept for claim in claims_for(reserve, project[reserve.job], expires_ms, 1))
-            self._write(ChangeSet(put=made))
+        if any(isinstance(decision, Evict | Resize) for decision in plan.decisions):
+            self._write(ChangeSet(put=claims_of_plan(plan, self.world.jobs.get, self.now_ms + self.course.policy.claim_ms, 1)))
         if self.world.claims:
             first_ms = min(claim.expires_ms for claim in self.world.claims.values())
             self._wake_ms = first_ms if self._wake_ms is None else min(self._wake_ms, first_ms)
@@ -254,6 +253,15 @@ class Replay:
             self.evictions += 1
             self.record.note_eviction(picture, self.now_ms)
             self._carry_out(picture, enact_evict(evict, picture, self.now_ms, self.course.terms))
+
+    def _resize(self, resize: Resize) -> None:
+        picture = self.world.picture(resize.job)
+        if picture is None:
+            return
+        if resize.beneficiary is not None:
+            nodes = {member.node for member in resize.members}
+            self.evictions += sum(1 for a in picture.allocations if a.node not in nodes and a.state in HOLDING and not a.leaving)
+        self._carry_out(picture, enact_resize(resize, picture, self.world.nodes, self.now_ms, self.course.terms))
 
     # --- events ------------------------------------------------------------------------------------------------------------
     def tell(self, job_id: str, events: Iterable[Event], by: str = "shoal") -> None:

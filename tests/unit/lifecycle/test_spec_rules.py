@@ -160,10 +160,13 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/retry/exit_codes/0", {"retry": Retry(limit=1, exit_codes=(0,))}, "at least 1"),
     ("/stop/signal", {"stop": Stop(signal="STOP")}, "no signal"),
     ("/checkpoint/signal", {"checkpoint": Checkpoint(signal="15")}, "no signal"),
+    ("/nodes", {"elastic": Elastic()}, "needs a range of nodes"),
+    ("/groups", {"elastic": Elastic(), "nodes": CountRange(1, 2), "groups": (GroupSpec(name="a"),)}, "exclude each other"),
+    ("/elastic/signal", {"elastic": Elastic(signal="USR1"), "nodes": CountRange(1, 2)}, "in_place"),
+    ("/elastic/signal", {"elastic": Elastic(how="in_place", signal="STOP"), "nodes": CountRange(1, 2)}, "no signal"),
     # not in this version
     ("/isolation", {"isolation": "vm"}, "not available in this version"),
     ("/image", {"image": "pytorch:2"}, "not available in this version"),
-    ("/elastic", {"elastic": Elastic()}, "not available in this version"),
     ("/hold_on_failure", {"hold_on_failure": Duration(2 * 86_400_000)}, "at most"),
     ("/topology/level", {"topology": Topology(required=True)}, "needs a level"),
     # meshes and slices

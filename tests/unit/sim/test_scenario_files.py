@@ -146,5 +146,5 @@ def test_a_seed_draws_the_same_story_again_and_others_another() -> None:
 
 
 def test_a_job_that_could_not_be_submitted_cannot_be_played() -> None:
-    with pytest.raises(Invalid, match=r"job x: elastic"):
-        play(read_scenario("name: x\ncluster: [n0]\njobs:\n  - {name: x, elastic: true, nodes: 1..2}\nexpect:\n  - {at: end}\n", "x"))
+    with pytest.raises(Invalid, match=r"job x: image"):
+        play(read_scenario("name: x\ncluster: [n0]\njobs:\n  - {name: x, image: pytorch, nodes: 1..2}\nexpect:\n  - {at: end}\n", "x"))

@@ -22,13 +22,13 @@ from shoal.control.elements import births
 from shoal.control.lanes import JobSubject
 from shoal.control.steps.base import Progress
 from shoal.control.world import World
-from shoal.lifecycle.claims import claims_for, stale_claims
-from shoal.lifecycle.enact import enact_evict, enact_place
+from shoal.lifecycle.claims import claims_of_plan, stale_claims
+from shoal.lifecycle.enact import enact_evict, enact_place, enact_resize
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, ChangeSet
 from shoal.model.job import LIVE, Job
 from shoal.model.node import NodeState
-from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Reserve, Resize
+from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Resize
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Explanation, QueueView
 from shoal.scheduling.board import Board
@@ -40,7 +40,7 @@ from shoal.scheduling.views import queue_views
 if TYPE_CHECKING:
     from shoal.control.plane import Plane
 
-_NOT_CARRIED_OUT = (Resize, Move, Delegate)
+_NOT_CARRIED_OUT = (Move, Delegate)
 
 
 class ScheduleStep:
@@ -71,7 +71,7 @@ class ScheduleStep:
             plan = schedule(self._board, self._plane.policy, now_ms, self._rng.stream(f"cycle/{self._board.cycle}"))
             self._check(plan)
             unborn = self._board.unborn_in(plan)
-            acts = [d for d in plan.decisions if isinstance(d, Place | Evict)]
+            acts = [d for d in plan.decisions if isinstance(d, Place | Evict | Resize)]
             planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
             expiries = [claim.expires_ms for claim in self._board.claims.values()]
         self.last = plan
@@ -141,7 +141,7 @@ class ScheduleStep:
 
     def _check(self, plan: Plan) -> None:
         """Raises InvariantViolated for a plan that is not legal, or that holds a decision which nothing here carries out."""
-        if not any(isinstance(decision, Place | Evict) for decision in plan.decisions):
+        if not any(isinstance(decision, Place | Evict | Resize) for decision in plan.decisions):
             return
         odd = [type(decision).__name__ for decision in plan.decisions if isinstance(decision, _NOT_CARRIED_OUT)]
         violations = (*check_plan(self._board.records, plan), *(f"no step carries out a {name}" for name in odd))
@@ -161,11 +161,7 @@ class ScheduleStep:
     def _claim(self, plan: Plan, now_ms: int) -> None:
         """Keeps the room of those who preempt, before the first victim is told: it survives a crash in between."""
         plane = self._plane
-        gainers = {decision.beneficiary for decision in plan.decisions if isinstance(decision, Evict)}
-        kept = [d for d in plan.decisions if isinstance(d, Reserve) and d.job in gainers]
-        expires_ms = now_ms + plane.policy.claim_ms
-        asked = [(reserve, job.project) for reserve in kept if (job := plane.world.job(reserve.job)) is not None]
-        claims = tuple(claim for reserve, project in asked for claim in claims_for(reserve, project, expires_ms, plane.term))
+        claims = claims_of_plan(plan, plane.world.job, now_ms + plane.policy.claim_ms, plane.term)
         if claims:
             self._write(ChangeSet(put=claims))
 
@@ -179,7 +175,7 @@ class ScheduleStep:
         self._plane.await_all([births(self._plane, array_id, positions) for array_id, positions in unborn.items()])
 
     # --- enacting --------------------------------------------------------------------------------------------------------------
-    def _enact(self, planned: list[tuple[Place | Evict, Job]], now_ms: int) -> int:
+    def _enact(self, planned: list[tuple[Place | Evict | Resize, Job]], now_ms: int) -> int:
         """Each decision in its job's lane, awaited together."""
         plane = self._plane
         writes: list[Future[Picture | None]] = []
@@ -189,17 +185,20 @@ class ScheduleStep:
         plane.await_all(writes)
         return len(writes)
 
-    def _judge(self, decision: Place | Evict, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
+    def _judge(self, decision: Place | Evict | Resize, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
         """The decision carried out, if its job is still exactly the one that was planned for and its nodes still take work."""
         plane = self._plane
         if picture is None or not _still(picture.job, planned):
             return ChangeSet()
         if isinstance(decision, Evict):
             return enact_evict(decision, picture, now_ms, plane.terms)
-        nodes = {member.node: plane.world.nodes.get(member.node) for member in decision.members}
+        here = {a.node for a in picture.allocations if a.state in HOLDING} if isinstance(decision, Resize) else set()
+        nodes = {member.node: plane.world.nodes.get(member.node) for member in decision.members if member.node not in here}
         ready = {name: node for name, node in nodes.items() if node is not None and node.state is NodeState.READY}
         if len(ready) < len(nodes):  # Drained or removed a moment ago, which brings a cycle of its own.
             return ChangeSet()
+        if isinstance(decision, Resize):
+            return enact_resize(decision, picture, ready, now_ms, plane.terms)
         placed = enact_place(decision, picture.job, ready, now_ms, plane.terms)
         mine = tuple(claim for claim in plane.world.claims.values() if claim.job == decision.job)
         return replace(placed, delete=(*placed.delete, *mine)) if mine else placed
@@ -216,10 +215,10 @@ def _matters(change: Change, world: World) -> bool:
         return True
     for record in change.put:
         if isinstance(record, Job):
-            if record.state not in LIVE or record.unborn or world.dependents_of(record.id):
+            if record.state not in LIVE or record.unborn or record.spec.elastic is not None or world.dependents_of(record.id):
                 return True
         elif isinstance(record, Allocation):
-            if record.state not in HOLDING:
+            if record.state not in HOLDING or record.joined:
                 return True
         elif not isinstance(record, Attempt):
             return True

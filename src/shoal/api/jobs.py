@@ -211,6 +211,12 @@ async def requeue_job(call: Call) -> Answer:
     return _job_answer(await call.service.settle(future))
 
 
+async def resize_job(call: Call) -> Answer:
+    """The job with the size that it shall have."""
+    future = use.resize_job(call.service.plane, call.caller, call.project, call.path["ref"], size=call.body.size)
+    return _job_answer(await call.service.settle(future))
+
+
 async def why_job(call: Call) -> Answer:
     """Why the job is where it is."""
     return Answer(await call.service.in_looks(use.why_job, call.service.plane, call.caller, call.project, call.path["ref"]))

@@ -25,6 +25,7 @@ from shoal.model.wire import (
     JobAsk,
     JobPage,
     JobPatch,
+    JobResize,
     JobView,
     Join,
     Joined,
@@ -210,6 +211,7 @@ JOBS = (
     _verb("hold", jobs.hold_job, "Keep a waiting job from starting"),
     _verb("release", jobs.release_job, "Let a held job start again"),
     _verb("requeue", jobs.requeue_job, "Stop the job's attempt and queue it again"),
+    _verb("resize", jobs.resize_job, "Say how many nodes of its range the job shall have", body=JobResize),
 )
 
 LOGS = (

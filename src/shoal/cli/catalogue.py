@@ -34,6 +34,7 @@ CATALOGUE: dict[str, Entry] = {
     "release": Entry("change", "release", _JOBS, "Let held jobs start."),
     "requeue": Entry("change", "requeue", _JOBS, "Stop jobs and queue them again."),
     "update": Entry("change", "update", _JOBS, "Change priority, time limit or queue of jobs."),
+    "resize": Entry("change", "resize", _JOBS, "Say how many nodes a job shall have."),
     "jobs": Entry("jobs", "list_jobs", _LOOK, "List jobs (also: queue)."),
     "queue": Entry("jobs", "list_jobs", _LOOK, "List jobs.", alias=True),
     "status": Entry("jobs", "status", _LOOK, "Show all that is known of a job."),

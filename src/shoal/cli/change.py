@@ -1,4 +1,4 @@
-"""`shoal hold`, `release`, `requeue`, `update`: changing jobs that exist."""
+"""`shoal hold`, `release`, `requeue`, `resize`, `update`: changing jobs that exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import command, complete_queue, jobs_argument, json_option, reason_option
+from shoal.cli.options import command, complete_job, complete_queue, jobs_argument, json_option, reason_option
 from shoal.cli.session import Session, open_session
 
 if TYPE_CHECKING:
@@ -51,6 +51,30 @@ def requeue(jobs: tuple[str, ...], reason: str, as_json: bool) -> None:
     for_each(
         session, jobs, lambda ref: session.api.jobs.requeue(ref, reason), lambda job: f"job {job.address} goes back to queue {job.queue}"
     )
+
+
+@command("resize", "shoal resize 12 4", "shoal resize 12 auto")
+@click.argument("job", shell_complete=complete_job)
+@click.argument("size", metavar="NODES|auto")
+@json_option("a Job")
+def resize(job: str, size: str, as_json: bool) -> None:
+    """
+    Say how many nodes of its range (`nodes: 2..8`) a job shall have; `auto` for as many as there is room for.
+
+    One that waits starts with no more. One that runs must be elastic: it grows when there is room that nobody waits for, and shrinks at
+    once. Others may still take what it has above its least.
+    """
+    from shoal.base.errors import Invalid
+
+    if size != "auto" and not (size.isascii() and size.isdigit()):
+        raise Invalid(f"{size!r} is no number of nodes; give one, or auto")
+    session = open_session(as_json)
+    for_each(session, (job,), lambda ref: session.api.jobs.resize(ref, None if size == "auto" else int(size)), _resized)
+
+
+def _resized(job: Job) -> str:
+    wanted = "as many nodes as there is room for" if job.size is None else f"{job.size} node{'' if job.size == 1 else 's'}"
+    return f"job {job.address} shall have {wanted}"
 
 
 @command("update", "shoal update 12 --priority 10", "shoal update 12 13 --time 4h --queue research")

@@ -20,6 +20,7 @@ from shoal.model.wire import (
     JobAsk,
     JobPage,
     JobPatch,
+    JobResize,
     JobView,
     KeyCancelled,
     KeyCancelRequest,
@@ -149,6 +150,10 @@ class Jobs:
     def requeue(self, ref: str | int, reason: str = "") -> Job:
         """Stops the job's attempt, if there is one, and queues it again."""
         return self._wish(ref, "requeue", JobAsk(reason=reason))
+
+    def resize(self, ref: str | int, size: int | None) -> Job:
+        """Says how many nodes of its range the job shall have; None: as many as there is room for."""
+        return self._wish(ref, "resize", JobResize(size=size))
 
     def why(self, ref: str | int) -> Explanation:
         """Why the job is where it is, with numbers."""

@@ -24,7 +24,7 @@ from shoal.control.submissions import Submission, Submitted, submit_batch, submi
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.job import advance_job
 from shoal.model.change import ChangeSet
-from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested
+from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested, ResizeRequested
 from shoal.model.job import ENDED, CancelMode, Job
 from shoal.model.snapshot import Picture
 from shoal.model.values import Duration
@@ -44,6 +44,7 @@ __all__ = [
     "list_jobs",
     "release_job",
     "requeue_job",
+    "resize_job",
     "submit_batch",
     "submit_job",
     "update_job",
@@ -158,6 +159,11 @@ def release_job(plane: Plane, caller: Caller, project: str, ref: str) -> Future[
 def requeue_job(plane: Plane, caller: Caller, project: str, ref: str, reason: str = "") -> Future[Job]:
     """The job on its way to another attempt, with the same id. Of an array: only its elements one by one."""
     return _advance(plane, caller, find_job(plane, caller, project, ref), RequeueRequested(reason=reason))
+
+
+def resize_job(plane: Plane, caller: Caller, project: str, ref: str, size: int | None) -> Future[Job]:
+    """The job that shall have so many nodes, or with None as many as there is room for. It has them once a cycle has seen to it."""
+    return _advance(plane, caller, find_job(plane, caller, project, ref), ResizeRequested(size=size))
 
 
 def update_job(plane: Plane, caller: Caller, project: str, ref: str, patch: JobPatch) -> Future[Job]:

@@ -341,6 +341,12 @@ class JobAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: str = ""
 
 
+class JobResize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many nodes a job with a range of them shall have; without a size as many as there is room for."""
+
+    size: int | None = None
+
+
 class TokenAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to be made. `life` is a duration (`30d`); without it the token holds until it is revoked."""
 

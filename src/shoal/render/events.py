@@ -76,6 +76,10 @@ def _of_allocations(body: Any) -> str:
 
 def _of_others(body: Any) -> str:
     match body:
+        case ev.ResizeRequested(size=size):
+            return "asked to have " + (f"{size} nodes" if size is not None else "as many nodes as there is room for")
+        case ev.JobResized(reason=reason):
+            return f"resized {reason.message}" if reason.message.startswith("from ") else f"goes on without a member: {reason.message}"
         case ev.NodeJoined(gpus=gpus):
             return f"joined with {gpus} GPUs"
         case ev.NodeRegistered(epoch=epoch, rebooted=rebooted):

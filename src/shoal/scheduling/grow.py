@@ -14,7 +14,7 @@ Rejected: to weigh a growth against its price by the time that is left, since no
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from shoal.model.plan import PlacedMember, Resize
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.asks import shape_of
 from shoal.scheduling.board import Board
+from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import Rows
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import GroupOption, fits_when_empty, inside_host, options_apart, options_of
@@ -48,10 +49,12 @@ class Grower:
         self._policy = policy
         self._now_ms = now_ms
         self._waiters: _Waiters | None = None
-        self._settled: Container[str] = ()
+        self._started: Collection[str] = ()
+        self._grown_milli: dict[tuple[str, str], int] = {}
+        """Thousandths of GPUs that this cycle has given to running jobs, by queue and user."""
         self.made: list[Resize] = []
 
-    def go(self, started: Container[str], settled: Container[str], moved: Container[str]) -> None:
+    def go(self, started: Collection[str], settled: Container[str], moved: Container[str]) -> None:
         """
         Resizes whom it can.
 
@@ -61,7 +64,7 @@ class Grower:
         elastic = self._board.horizon.elastic
         if not elastic:
             return
-        self._waiters = _Waiters(self._board, started, settled)
+        self._waiters, self._started = _Waiters(self._board, started, settled), started
         jobs = (self._board.jobs[job_id] for job_id in elastic if job_id not in moved)
         wanting = [job for job in jobs if len(self._staying(job)) != job.nodes_most]
         for job in sorted(wanting, key=self._order)[: limits.RESIZES_PER_CYCLE_MAX]:
@@ -96,7 +99,8 @@ class Grower:
         part = self._part(job, held)
         if part is None or self._waiters is None or self._waiters.want_room(part, self._pool_of(held)):
             return
-        most = affordable(self._board.quota, job.queue, part.charge, job.nodes_most - len(held))
+        wanted = self._within_limits(job, part, job.nodes_most - len(held))
+        most = affordable(self._board.quota, job.queue, part.charge, wanted)
         rows = self._rows(job, held, part)[:most].tolist()
         count = self._allowed(job, part, len(rows))
         if not count or (not job.in_place and job.size is not None and count < job.nodes_most - len(held)):
@@ -112,7 +116,19 @@ class Grower:
             self._ledger.seat(*seat)
         self._reservations.grown(tuple(parts))
         self._ledger.charge(job.queue, _times(part.charge, count))
+        owner = (job.queue, job.owner)
+        self._grown_milli[owner] = self._grown_milli.get(owner, 0) + count * dict(part.charge).get("gpu", 0)
         self._decide(job, held, tuple(joining), f"from {len(held)} to {len(held) + count} nodes: there is room that nobody waits for")
+
+    def _within_limits(self, job: Job, part: GroupOption, most: int) -> int:
+        """How many members, `most` at most, its queue lets its user have. Not in a cycle in which another job of his was placed."""
+        limit, each = limits_of(self._board.queues, job.queue).gpus_per_user, dict(part.charge).get("gpu", 0)
+        if limit is None or not each:
+            return most
+        if any(self._board.jobs[other].owner == job.owner for other in self._started):
+            return 0
+        held_milli = self._board.crowd.of(job.queue, job.owner).gpus_milli + self._grown_milli.get((job.queue, job.owner), 0)
+        return max(0, min(most, (limit * 1_000 - held_milli) // each))
 
     def _part(self, job: Job, held: list[Allocation]) -> GroupOption | None:
         """What one more member asks for: of the same model as the others."""

@@ -119,6 +119,11 @@ class Job:
         self.record = self._api.jobs.requeue(self.id, reason)
         return self
 
+    def resize(self, size: int | None) -> Job:
+        """Says how many nodes of its range it shall have; None: as many as there is room for."""
+        self.record = self._api.jobs.resize(self.id, size)
+        return self
+
     def update(self, *, priority: int | None = None, time: str | None = None, queue: str | None = None) -> Job:
         """Changes what may change on a job that exists."""
         self.record = self._api.jobs.update(self.id, JobPatch(priority=priority, time=time, queue=queue))

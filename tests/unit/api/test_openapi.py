@@ -42,7 +42,7 @@ def test_it_is_openapi_31_with_what_that_must_have() -> None:
     assert {"title", "version"} <= set(DOCUMENT["info"])
     for path in DOCUMENT["paths"]:
         assert path.startswith("/")
-        assert ":" not in re.sub(r":(batch|cancelByKey|cancel|hold|release|requeue|drain|cordon|resume)$", "", path)
+        assert ":" not in re.sub(r":(batch|cancelByKey|cancel|hold|release|requeue|resize|drain|cordon|resume)$", "", path)
 
 
 def test_every_reference_points_at_something() -> None:

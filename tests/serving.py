@@ -26,6 +26,7 @@ from shoal.model.job import ENDED, CancelMode, GpuAsk, Job, JobSpec
 from shoal.model.node import Device, NodeFacts
 from shoal.model.values import CountRange
 from shoal.model.wire import Commands, Join, LeaseTerms, Register, Registered, Upload, UploadReply
+from shoal.scheduling.policy import Policy
 from shoal.store.blobs import BlobStore
 from shoal.store.dialect import Connection
 from shoal.store.logs import LogStore
@@ -85,8 +86,9 @@ class _CopiedMemory(Sqlite):
 class Service:
     """See module. `terms` are short, so that losing a node takes seconds of virtual time."""
 
-    def __init__(self, *, seed: int = 1, terms: LeaseTerms | None = None) -> None:
+    def __init__(self, *, seed: int = 1, terms: LeaseTerms | None = None, policy: Policy | None = None) -> None:
         self.terms = terms or LeaseTerms(renew_every_ms=1_000, ttl_ms=3_000, kill_bound_ms=2_000, skew_ms=500, start_deadline_ms=5_000)
+        self.policy = policy or Policy()
         self.clock = SimulatedClock()
         self.started_ms = self.clock.now_ms() - self.clock.boottime_ms()
         """Agents' calendars start here and never jump."""
@@ -109,6 +111,7 @@ class Service:
             clock=self.clock,
             ids=self.ids,
             entropy=self.entropy,
+            policy=self.policy,
             terms=self.terms,
             write=self.store.writer.step,
         )

@@ -15,7 +15,7 @@ import pytest
 from shoal.base.rng import Rng
 from shoal.model.job import JobState
 from shoal.model.plan import Evict
-from shoal.scheduling.order import claim_of
+from shoal.scheduling.standing import claim_of
 from shoal.testing.clusters import Cluster, a_host, a_queue, places_of
 
 WORLDS = int(os.environ.get("SETTLE_WORLDS", "300"))

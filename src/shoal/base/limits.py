@@ -121,6 +121,10 @@ WRITER_QUEUE_MAX: Final = 10_000
 """ChangeSets waiting for the writer; over it callers get Unavailable rather than memory growth."""
 COMMIT_ROWS_MAX: Final = 20_000
 """Records in one transaction, unless a single ChangeSet has more: an array of 10,000 shares its commit with few others."""
+HALF_LIFE_MS: Final = 7 * 86_400_000
+"""Half-life of use where shares look back: a working week counts, a month is nearly forgotten. As Slurm's."""
+USAGE_WRITE_MS: Final = 60_000
+"""Between two writes of what queues have used: what a crash forgets of jobs that ended."""
 KEYS_KEPT_MS: Final = 7 * 86_400_000
 """How long a create's idempotency key is remembered: a client that repeats it within a week gets its first job, not a second."""
 KEYS_DROPPED_AT_ONCE: Final = 2_000

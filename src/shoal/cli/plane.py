@@ -31,6 +31,8 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Its private key, PEM.")
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
+@click.option("--fair-share", type=click.Choice(["dominant", "decayed", "fair-tree"]), help="How queues compare; see the page on queues.")
+@click.option("--half-life", metavar="LENGTH", help="Use that lies so far back counts half; 7d by default.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL, for example postgresql://shoal@db.example/shoal.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then take it down again.")
 @json_option("{url, state_dir, server_pid, nodes, started, took_ms}")
@@ -57,6 +59,8 @@ def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
     options += ["--insecure"] if asked["insecure"] else []
+    for name in ("fair_share", "half_life"):
+        options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)
 
 

@@ -15,10 +15,10 @@ from shoal.model.command import CommandRow
 from shoal.model.event import EventRow
 from shoal.model.job import Job
 from shoal.model.node import Node
-from shoal.model.queue import Claim, Queue
+from shoal.model.queue import Claim, Queue, QueueUsage
 
-Record = Job | Attempt | Allocation | Node | Queue | Claim | Token | Secret
-RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, Claim, Token, Secret)
+Record = Job | Attempt | Allocation | Node | Queue | QueueUsage | Claim | Token | Secret
+RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, QueueUsage, Claim, Token, Secret)
 
 
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -80,6 +80,16 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int = 0
 
 
+class QueueUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What jobs of a queue that have ended used of late (`scheduling.usage`): amount x milliseconds by resource, decayed up to `at_ms`."""
+
+    id: str
+    """The queue's name."""
+    used: dict[str, int] = {}
+    at_ms: int = 0
+    version: int = 0
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     Stored room kept for a job until it starts there or the claim expires: for one that preempted for it, or that holds on after a failure.

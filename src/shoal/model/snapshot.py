@@ -7,13 +7,13 @@ import msgspec
 from shoal.model.attempt import Allocation, Attempt
 from shoal.model.job import Job, JobState
 from shoal.model.node import Node
-from shoal.model.queue import Claim, Queue
+from shoal.model.queue import Claim, Queue, QueueUsage
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues` and `claims`, each
-    ascending by id.
+    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues`, `claims` and `usages`,
+    each ascending by id.
 
     `ended` has the end states of jobs that some live job depends on, by job id.
     """
@@ -25,6 +25,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     claims: tuple[Claim, ...] = ()
+    usages: tuple[QueueUsage, ...] = ()
     ended: dict[str, JobState] = {}
 
 

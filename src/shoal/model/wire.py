@@ -281,6 +281,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     pending_jobs: int = 0
     running_jobs: int = 0
     pending_gpus: int = 0
+    used_lately: dict[str, float] = {}
+    """Shares of the fleet that it and those under it used, decayed (`Policy.half_life_ms`)."""
     version: int = 0
 
 

@@ -11,6 +11,8 @@ from shoal.render.amounts import resource_text
 from shoal.render.look import Look, clean, width_of
 
 _BAR_CHARS = 20
+LATELY_LEAST = 0.0005
+"""Less than half a thousandth of the fleet is not worth a word."""
 
 
 def queue_tree(views: Sequence[QueueView], look: Look) -> list[str]:
@@ -43,6 +45,7 @@ def _collect(
 
 
 def _summary(view: QueueView) -> str:
+    """Jobs, what differs from the usual, and the use of late where there is some to speak of."""
     spec = view.spec
     parts = [f"{view.running_jobs} running", f"{view.pending_jobs} waiting" + (f" ({view.pending_gpus} GPUs)" if view.pending_gpus else "")]
     if spec.weight != 1000:
@@ -55,6 +58,9 @@ def _summary(view: QueueView) -> str:
     parts += [
         f"{name.removesuffix('_ms')} up to {format_duration_ms(value) if name == 'time_ms' else value}" for name, value in bounds.items()
     ]
+    lately = max(view.used_lately.values(), default=0.0)
+    if lately >= LATELY_LEAST:
+        parts.append(f"used {lately:.1%} of late")
     return ", ".join(parts)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from shoal.base import limits
 from shoal.base.errors import Refused, ShoalError
@@ -74,6 +74,8 @@ class Options:
     log_file: Path | None = None
     commit_group: int = limits.COMMIT_GROUP_MAX
     database: str | None = None
+    fair_share: Literal["dominant", "decayed", "fair-tree"] = "dominant"
+    half_life_ms: int = limits.HALF_LIFE_MS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,6 +105,8 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--insecure", action="store_true", help="serve plain HTTP beyond loopback: tokens and logs can be read on the way")
     parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
     parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
+    parser.add_argument("--fair-share", default="dominant", choices=["dominant", "decayed", "fair-tree"], help="how queues compare")
+    parser.add_argument("--half-life", default="7d", help="use that lies so far back counts half, for decayed and fair-tree")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-file", type=Path, help="by default standard error")
@@ -116,8 +120,14 @@ def read_options(argv: Sequence[str]) -> Options:
         parser.error("--tls-cert and --tls-key go together")
     if not 0 <= given.port <= 65_535 or given.commit_group < 1:
         parser.error("--port lies between 0 and 65535, --commit-group is 1 or more")
-    fields = {name: value for name, value in vars(given).items() if name != "lease"}
-    return Options(**fields, terms=terms)
+    try:
+        half_life_ms = parse_duration_ms(given.half_life)
+    except ValueError as error:
+        parser.error(f"--half-life: {error}")
+    if half_life_ms < 60_000:
+        parser.error(f"--half-life {given.half_life}: a minute or more")
+    fields = {name: value for name, value in vars(given).items() if name not in ("lease", "half_life")}
+    return Options(**fields, terms=terms, half_life_ms=half_life_ms)
 
 
 def read_terms(text: str) -> LeaseTerms:
@@ -200,7 +210,7 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
             clock=clock,
             ids=OsIds(),
             entropy=octets,
-            policy=Policy(preempt=options.preempt),
+            policy=Policy(preempt=options.preempt, fair_share=options.fair_share, half_life_ms=options.half_life_ms),
             terms=options.terms,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )

@@ -23,16 +23,18 @@ from shoal.model.change import Change, Record
 from shoal.model.job import ENDED, LIVE, CancelMode, Job, JobState
 from shoal.model.node import Node
 from shoal.model.plan import Evict, Place, Plan, Resize
-from shoal.model.queue import Claim, Queue
+from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
 from shoal.scheduling.board_records import BoardRecords
 from shoal.scheduling.columns import Columns, Holding
 from shoal.scheduling.crowd import Crowd, limits_of
 from shoal.scheduling.horizon import Horizon
+from shoal.scheduling.moved import Moved
 from shoal.scheduling.pending import Bound, Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
+from shoal.scheduling.usage import UsageBook
 
 
 class Board:
@@ -61,6 +63,8 @@ class Board:
         """Allocation ids by job."""
         self.held_on: dict[str, dict[str, None]] = {}
         """Allocation ids by node."""
+        self.usage = UsageBook()
+        """What queues have used of late."""
         self.crowd = Crowd()
         """What runs in each queue, by user."""
         self.array_live: dict[str, int] = {}
@@ -88,6 +92,8 @@ class Board:
         board = Board()
         board.version = snapshot.version
         board.ended = dict(snapshot.ended)
+        for usage in snapshot.usages:
+            board.usage.learn(usage)
         for allocation in snapshot.allocations:
             board._put_allocation(allocation)
         for claim in snapshot.claims:
@@ -117,7 +123,7 @@ class Board:
             return
         self._forget_ahead()
         self.version = change.version
-        moved = _Moved()
+        moved = Moved()
         for record in change.put:
             self._put(record, moved)
         for record in change.delete:
@@ -178,7 +184,7 @@ class Board:
                     self._refile(dependent)
 
     # --- records that come and go ------------------------------------------------------------------------------------------
-    def _put(self, record: Record, moved: _Moved) -> None:
+    def _put(self, record: Record, moved: Moved) -> None:
         if isinstance(record, Job):
             self._put_job(record, moved)
         elif isinstance(record, Allocation):
@@ -195,18 +201,23 @@ class Board:
         elif isinstance(record, Claim):
             moved.nodes[record.node] = None
             self._put_claim(record)
+        elif isinstance(record, QueueUsage):
+            self.usage.written(record)
 
-    def _delete(self, record: Record, moved: _Moved) -> None:
+    def _delete(self, record: Record, moved: Moved) -> None:
         if isinstance(record, Job):
             self._drop_job(record.id, None, moved)
         elif isinstance(record, Allocation):
             moved.nodes[record.node] = None
             moved.jobs[record.job] = None
+            if record.id in self.allocations:
+                self.usage.end(self.allocations[record.id], record.released_ms or record.claimed_ms)
             self._drop_allocation(record.id)
         elif isinstance(record, Node):
             self.columns.drop_node(record.id)
         elif isinstance(record, Queue):
             self.queues.pop(record.id, None)
+            self.usage.forget(record.id)
             moved.queues = True
             moved.limits[record.id] = None
         elif isinstance(record, Claim):
@@ -216,8 +227,15 @@ class Board:
             self.columns.hold(record.node, record.id, None)
 
     def _put_allocation(self, allocation: Allocation) -> None:
+        before = self.allocations.get(allocation.id)
         self._drop_allocation(allocation.id)
-        if allocation.state not in HOLDING:
+        holds = allocation.state in HOLDING
+        if before is None or not holds or charge_of_allocation(before) != charge_of_allocation(allocation):
+            if before is not None:
+                self.usage.end(before, allocation.released_ms or before.claimed_ms)
+            if holds:
+                self.usage.begin(allocation)
+        if not holds:
             return
         self.allocations[allocation.id] = allocation
         self.held_by.setdefault(allocation.job, {})[allocation.id] = None
@@ -258,7 +276,7 @@ class Board:
         self.claims_by.setdefault(claim.job, {})[claim.id] = None
         self.columns.hold(claim.node, claim.id, Holding(claim.devices, claim.cpu_milli, claim.memory_bytes, claim.parts, claim.project))
 
-    def _put_job(self, job: Job, moved: _Moved) -> None:
+    def _put_job(self, job: Job, moved: Moved) -> None:
         if job.state in ENDED:
             self._drop_job(job.id, job.state, moved)
             return
@@ -280,7 +298,7 @@ class Board:
                 if element.array is not None and element.array.array_id == job.id:
                     moved.jobs[element.id] = None
 
-    def _drop_job(self, job_id: str, ended: JobState | None, moved: _Moved) -> None:
+    def _drop_job(self, job_id: str, ended: JobState | None, moved: Moved) -> None:
         before = self.jobs.pop(job_id, None)
         moved.jobs[job_id] = None
         self.pending.discard(job_id)
@@ -358,7 +376,7 @@ class Board:
                 wanted.setdefault(parent.id, []).append(position)
         return wanted
 
-    def _move_front(self, parent: Job, moved: _Moved) -> None:
+    def _move_front(self, parent: Job, moved: Moved) -> None:
         """An array's parent was written: its first unborn element may be another now, or ask for other things."""
         if parent.id in self.fronts:
             self._drop_front(parent.id, moved)
@@ -377,7 +395,7 @@ class Board:
         self._link(front)
         return front
 
-    def _drop_front(self, array_id: str, moved: _Moved) -> None:
+    def _drop_front(self, array_id: str, moved: Moved) -> None:
         front_id = self.fronts.pop(array_id)
         if self._unborn.pop(front_id, None) is not None:
             self._drop_job(front_id, None, moved)
@@ -464,19 +482,6 @@ class Board:
         return isinstance(other, Board) and self.contents() == other.contents()
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class _Moved:
-    """What one change has touched and must be worked out again when all of it is in."""
-
-    __slots__ = ("jobs", "limits", "nodes", "queues")
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, None] = {}
-        self.jobs: dict[str, None] = {}
-        self.queues = False
-        self.limits: dict[str, None] = {}
-        """Queues whose limits are others now."""
 
 
 def _drop_from(index: dict[str, dict[str, None]], key: str, value: str) -> None:

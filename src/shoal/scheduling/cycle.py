@@ -31,12 +31,13 @@ from shoal.scheduling.board import Board
 from shoal.scheduling.grow import Grower
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
-from shoal.scheduling.order import Candidate, Contest, is_closed
+from shoal.scheduling.order import Candidate, Contest
 from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.preempt import Preemption, Preemptor
 from shoal.scheduling.reserve import Reservations, Reserved
 from shoal.scheduling.shortfall import no_room_reason, quota_reason
+from shoal.scheduling.standing import is_closed
 from shoal.scheduling.victims import Victims
 
 
@@ -49,6 +50,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     """
     # 1. admit
     board.begin_cycle(now_ms)
+    board.usage.use_half_life(policy.half_life_ms, board.allocations.values())
     # 2. order
     run = _Run(board, policy, now_ms)
     with run.ledger.trial():

@@ -28,11 +28,11 @@ from shoal.scheduling.cycle import Forecast, forecast
 from shoal.scheduling.expected import expected_reason, unknown_hint
 from shoal.scheduling.limited import limit_reasons
 from shoal.scheduling.options import Option, options_for
-from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Filed
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
 from shoal.scheduling.slowdown import predict
+from shoal.scheduling.standing import is_closed
 from shoal.scheduling.unstoppable import unstoppable_hints
 
 _WITHOUT_FORECAST = frozenset(

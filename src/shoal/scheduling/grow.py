@@ -29,12 +29,12 @@ from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import Rows
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import GroupOption, fits_when_empty, inside_host, options_apart, options_of
-from shoal.scheduling.order import is_closed
 from shoal.scheduling.pending import Lane
 from shoal.scheduling.place import affordable, devices_for
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
 from shoal.scheduling.reserve import Part, Reservations
+from shoal.scheduling.standing import is_closed
 
 ALL_POOLS = ""
 

@@ -27,7 +27,9 @@ from shoal.scheduling.options import options_of
 from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line, key_of
 from shoal.scheduling.place import Refusal
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.quota import Charge, Vertex
+from shoal.scheduling.quota import Vertex
+from shoal.scheduling.standing import dominant_share, excess_share, is_closed, own_share
+from shoal.scheduling.usage import Used
 
 Rank = tuple[int, bool, bool, float, float, str]
 """(-priority or 0, takes only what nobody else wants, borrows, excess share, share, name)."""
@@ -319,6 +321,13 @@ class Contest:
         self._current: _Seatholder | None = None
         self._shared = _Shared(policy.reserve == "conservative")
         self._shared.reserving, self._shared.preempting = reserving, preempting
+        self._used: dict[str, Used] = {}
+        """What each queue has used of late, where the policy looks back; with what it holds now beside it."""
+        self._held_first: dict[str, float] = {}
+        if policy.fair_share != "dominant":
+            capacity = board.columns.capacity
+            self._used = board.usage.shares(board.quota, capacity, board.pending.now_ms)
+            self._held_first = {name: dominant_share(vertex.held, capacity) for name, vertex in board.quota.vertices.items()}
         leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
         self._fill(leaves)
 
@@ -426,67 +435,19 @@ class Contest:
         own = holder.turn is not None and bool(vertex.children)
         weight = 1_000 if own else vertex.spec.weight
         capacity = self._board.columns.capacity
-        borrows, excess = _excess(vertex, charge, capacity)
-        share = dominant_share(_own_share(vertex) if own else vertex.held, capacity)
+        borrows, excess = excess_share(vertex, charge, capacity)
+        share = dominant_share(own_share(vertex) if own else vertex.held, capacity)
         if own:  # Its guarantee is there for all below it, so a vertex's own jobs compete with its children by what they hold.
             excess = share
         last = weight == 0 and borrows
         urgency = candidate.key[0] if self._policy.priority_across_queues else 0
+        if self._used:
+            lately = self._used[vertex.name].share
+            if self._policy.fair_share == "fair-tree":
+                level = (lately + self._held_first[vertex.name]) * 1_000 / (weight or 1_000)
+                return (urgency, last, False, level, 0.0, holder.name)
+            return (urgency, last, borrows, (lately + share) * 1_000 / (weight or 1_000), 0.0, holder.name)
         return (urgency, last, borrows, excess * 1_000 / (weight or 1_000), share * 1_000 / (weight or 1_000), holder.name)
-
-
-def dominant_share(held: dict[str, int], capacity: dict[str, int]) -> float:
-    """The largest part of any resource of the fleet that is held."""
-    worst = 0.0
-    for resource, amount in held.items():
-        if amount > 0:
-            whole = capacity.get(resource, 0)
-            if whole and amount > worst * whole:
-                worst = amount / whole
-    return worst
-
-
-def is_closed(vertex: Vertex) -> bool:
-    """True if the queue, or one above it, takes jobs but starts none."""
-    at: Vertex | None = vertex
-    while at is not None:
-        if at.spec.closed:
-            return True
-        at = at.parent
-    return False
-
-
-def _excess(vertex: Vertex, charge: Charge, capacity: dict[str, int]) -> tuple[bool, float]:
-    """Would it borrow with this charge, and the dominant share of what it holds beyond its guarantee already.
-
-    A queue under no quota at all has no guarantee: all it holds is excess. Under a quota only limited resources count.
-    """
-    named, usage, subtree = vertex.named, vertex.usage, vertex.subtree
-    if not named:
-        return True, dominant_share(vertex.held, capacity)
-    beyond = {resource: usage.get(resource, 0) - subtree.get(resource, 0) for resource in named}
-    borrows = False
-    for resource, amount in charge:
-        if resource in beyond and beyond[resource] + amount > 0:
-            borrows = True
-    return borrows, dominant_share(beyond, capacity)
-
-
-def claim_of(vertex: Vertex, capacity: dict[str, int]) -> float:
-    """How far a queue is over its guarantee, by weight: what the queues' measure is made of. Weight 0 has no claim to any of it."""
-    excess = max(0.0, _excess(vertex, (), capacity)[1])
-    if not excess:
-        return 0.0
-    return excess * 1_000 / vertex.spec.weight if vertex.spec.weight else float("inf")
-
-
-def _own_share(vertex: Vertex) -> dict[str, int]:
-    """What a vertex with children holds by itself."""
-    own = dict(vertex.held)
-    for child in vertex.children:
-        for resource, amount in child.held.items():
-            own[resource] = own.get(resource, 0) - amount
-    return own
 
 
 _ROOT = Vertex("", QueueSpec())

@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from shoal.base.limits import HALF_LIFE_MS
+
 CPU_MILLI_WITHOUT_GPUS: Final = 1_000
 """A CPU-only task that names no `cpus` holds one core: without a charge a node would take any number of them."""
 CPU_MILLI_WITH_GPUS: Final = 0
@@ -20,8 +22,16 @@ CPU_MILLI_WITH_GPUS: Final = 0
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """See module. Two cycles with the same board, policy, time and stream give the same plan to the byte."""
 
-    fair_share: Literal["dominant"] = "dominant"
-    """How queues compare: what they hold beyond their guarantee, of the resource they hold most of, by weight. Instantaneous."""
+    fair_share: Literal["dominant", "decayed", "fair-tree"] = "dominant"
+    """
+    How queues compare, by weight and of the resource that they use most of.
+
+    Dominant: by what they hold beyond their guarantee, now. Decayed: guarantees first as before, then by what they hold and have used of
+    late, so that who waited for weeks goes before who ran all the time. Fair-tree: by that alone, level by level, as it is when the cycle
+    begins: where one queue stands before another, every job below it does.
+    """
+    half_life_ms: int = HALF_LIFE_MS
+    """Use that lies so far back counts half."""
     priority_across_queues: bool = False
     """Off: a queue's priorities order its own jobs only, else everybody's jobs become urgent. On: a higher priority in any queue
     goes first, for installations of one team."""

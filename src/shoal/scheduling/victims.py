@@ -25,10 +25,10 @@ from shoal.planning.backfill import work_lost
 from shoal.scheduling.board import Board
 from shoal.scheduling.grow import staying
 from shoal.scheduling.ledger import Ledger
-from shoal.scheduling.order import claim_of
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, Vertex, add_charges, charge_of_allocation
 from shoal.scheduling.reserve import Part
+from shoal.scheduling.standing import claim_of
 
 _STOPPABLE = (JobState.STARTING, JobState.RUNNING)
 

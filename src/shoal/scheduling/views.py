@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from shoal.model.job import Job
 from shoal.model.queue import QueueSpec
 from shoal.model.wire import QueueView
@@ -10,8 +12,12 @@ from shoal.scheduling.board import Board
 from shoal.scheduling.quota import Vertex
 
 
-def queue_views(board: Board) -> tuple[QueueView, ...]:
-    """Every queue, the implicit `default` included, by name. `used` counts what lies below a queue too; jobs are its own."""
+def queue_views(board: Board, now_ms: int | None = None) -> tuple[QueueView, ...]:
+    """
+    Every queue, the implicit `default` included, by name. `used` counts what lies below a queue too; jobs are its own.
+
+    `now_ms` None: as of the board's last cycle.
+    """
     waiting: dict[str, tuple[int, int]] = {}
     for name, line in board.pending.lines.items():
         for lane in line.lanes.values():
@@ -27,7 +33,13 @@ def queue_views(board: Board) -> tuple[QueueView, ...]:
         holder: Job | None = board.jobs.get(job_id)
         if holder is not None:
             running[holder.queue] = running.get(holder.queue, 0) + 1
-    return tuple(_view(board, vertex, waiting, running) for vertex in board.quota.vertices.values())
+    lately = board.usage.shares(board.quota, board.columns.capacity, board.pending.now_ms if now_ms is None else now_ms)
+    views = (_view(board, vertex, waiting, running) for vertex in board.quota.vertices.values())
+    return tuple(replace(view, used_lately=_rounded(lately[view.name].by_resource)) for view in views)
+
+
+def _rounded(shares: dict[str, float]) -> dict[str, float]:
+    return {resource: rounded for resource, share in shares.items() if (rounded := round(share, 6))}
 
 
 def _count(waiting: dict[str, tuple[int, int]], queue: str, jobs: int, gpus_each: int) -> None:

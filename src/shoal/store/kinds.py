@@ -17,7 +17,7 @@ from shoal.model.change import Record
 from shoal.model.codec import encode_stored
 from shoal.model.job import Job
 from shoal.model.node import Node
-from shoal.model.queue import Claim, Queue
+from shoal.model.queue import Claim, Queue, QueueUsage
 
 
 class Kind(NamedTuple):
@@ -49,6 +49,7 @@ KINDS: Final = (
     Kind("allocation", Allocation, ("node", "holding"), ("holding",), lambda a: (a.node, int(a.state in HOLDING))),
     Kind("node", Node, (), (), lambda _: ()),
     Kind("queue", Queue, (), (), lambda _: ()),
+    Kind("usage", QueueUsage, (), (), lambda _: ()),
     Kind("claim", Claim, (), (), lambda _: ()),
     Kind("token", Token, (), (), lambda _: ()),
     Kind("secret", Secret, ("project",), (), lambda secret: (secret.project,)),

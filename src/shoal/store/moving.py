@@ -30,6 +30,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "allocation": ("id", "version", "body", "node", "holding"),
     "node": ("id", "version", "body"),
     "queue": ("id", "version", "body"),
+    "usage": ("id", "version", "body"),
     "claim": ("id", "version", "body"),
     "token": ("id", "version", "body"),
     "secret": ("id", "version", "body", "project"),

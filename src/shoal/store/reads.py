@@ -23,7 +23,7 @@ from shoal.model.command import CommandRow
 from shoal.model.event import EventRow
 from shoal.model.job import ENDED, Job, JobState
 from shoal.model.node import Node
-from shoal.model.queue import Claim, Queue
+from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.store import statements
 from shoal.store.dialect import Connection, Dialect
@@ -76,6 +76,7 @@ class Reads:
                 nodes=self._sorted(connection, statements.all_bodies("node"), Node),
                 queues=self._sorted(connection, statements.all_bodies("queue"), Queue),
                 claims=self._sorted(connection, statements.all_bodies("claim"), Claim),
+                usages=self._sorted(connection, statements.all_bodies("usage"), QueueUsage),
                 ended=self._ended(connection, jobs),
             )
 

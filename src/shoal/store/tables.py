@@ -73,6 +73,7 @@ allocation = _records(
 )
 node = _records("node")
 queue = _records("queue")
+usage = _records("usage")
 claim = _records("claim")
 token = _records("token")
 secret = _records("secret", Column("project", Text, nullable=False))

@@ -27,7 +27,7 @@ from shoal.model.event import AllocationReleased
 from shoal.model.job import ENDED, ArrayPlace, GpuAsk, Job, JobSpec, JobState, Topology
 from shoal.model.node import Device, Node, NodeFacts, NodeState
 from shoal.model.plan import Evict, Place, Plan, Reserve, Wait
-from shoal.model.queue import Claim, Queue, QueueSpec, Quota
+from shoal.model.queue import Claim, Queue, QueueSpec, QueueUsage, Quota
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.model.values import ArrayList, CountRange, Memory, MemoryRange
 from shoal.model.wire import Explanation, LeaseTerms
@@ -110,6 +110,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
         self.claims: dict[str, Claim] = {}
+        self.usages: dict[str, QueueUsage] = {}
         self.changes: list[Change] = []
         self.evicted: list[str] = []
         """Jobs in the order in which they were told to stop."""
@@ -143,6 +144,7 @@ class Cluster:
             Node: self.nodes,
             Queue: self.queues,
             Claim: self.claims,
+            QueueUsage: self.usages,
         }
         return tables[type(record)]
 
@@ -160,6 +162,7 @@ class Cluster:
             nodes=tuple(node for _, node in sorted(self.nodes.items())),
             queues=tuple(queue for _, queue in sorted(self.queues.items())),
             claims=tuple(claim for _, claim in sorted(self.claims.items())),
+            usages=tuple(usage for _, usage in sorted(self.usages.items())),
             ended={job_id: self.jobs[job_id].state for job_id in sorted(wanted) if self.ended(job_id)},
         )
 

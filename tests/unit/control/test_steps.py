@@ -21,6 +21,7 @@ from shoal.model.queue import QueueSpec, Quota
 from shoal.model.reason import ReasonCode
 from shoal.model.values import Duration
 from shoal.model.wire import JobPatch, Join
+from shoal.scheduling.policy import Policy
 
 
 @pytest.fixture
@@ -187,3 +188,19 @@ def test_a_node_drained_since_the_plan_was_made_gets_no_work(service: Service) -
     assert not step._judge(place, picture.job, now_ms, picture).empty
     service.settle(nodes.drain_node(service.plane, SYSTEM, "n1"))
     assert step._judge(place, picture.job, now_ms, picture).empty
+
+
+def test_what_queues_have_used_outlives_the_control_plane() -> None:
+    service = Service(policy=Policy(fair_share="decayed"))
+    service.add_node("n1")
+    service.run(100)
+    service.run_until_ended(service.submit(spec_of(gpus=4, run_ms=30_000)))
+    service.run(61_000)
+    before = queues.list_queues(service.plane, SYSTEM)[0].used_lately
+    assert before["gpu"] > 0
+    service.restart()
+    service.run(100)
+    after = queues.list_queues(service.plane, SYSTEM)[0].used_lately
+    assert after == pytest.approx(before, rel=0.01)
+    service.check()
+    service.close()

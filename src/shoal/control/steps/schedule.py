@@ -58,6 +58,7 @@ class ScheduleStep:
         """Something changed that could start a job."""
         self._new_dependencies = True
         self._next_at_ms: int | None = None
+        self._usage_due_ms = 0
         self.last: Plan | None = None
 
     def step(self, now_ms: int) -> Progress:
@@ -65,6 +66,7 @@ class ScheduleStep:
         with self._lock:
             self._refresh()
             self._drop_stale_claims(now_ms)
+            self._keep_usage(now_ms)
             if not self._pending and (self._next_at_ms is None or now_ms < self._next_at_ms):
                 return Progress(0, self._next_at_ms)
             self._pending = False
@@ -91,7 +93,7 @@ class ScheduleStep:
         """Every queue with its numbers, by name."""
         with self._lock:
             self._refresh()
-            return queue_views(self._board)
+            return queue_views(self._board, self._plane.clock.now_ms())
 
     # --- the board -------------------------------------------------------------------------------------------------------------
     def _refresh(self) -> None:
@@ -148,6 +150,15 @@ class ScheduleStep:
         if violations:
             self._pending = True
             raise InvariantViolated(f"the plan at version {plan.version} is not legal: {'; '.join(violations[:8])}")
+
+    def _keep_usage(self, now_ms: int) -> None:
+        """Writes what queues have used, now and then: where shares look back it must outlive this process."""
+        usage = self._board.usage
+        if self._plane.policy.fair_share == "dominant" or now_ms < self._usage_due_ms or not usage.changed:
+            return
+        self._usage_due_ms = now_ms + limits.USAGE_WRITE_MS
+        self._write(ChangeSet(put=usage.to_store(now_ms)))
+        self._refresh()
 
     # --- claims -----------------------------------------------------------------------------------------------------------------
     def _drop_stale_claims(self, now_ms: int) -> None:

@@ -57,6 +57,10 @@ check: .venv/dev ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 # --- figures; the last line of each is JSON -----------------------------------------------------------------------------------
+.PHONY: settle-long
+settle-long: .venv/dev ## 10,000 random worlds in which preemption must come to rest; CI plays 300
+	SETTLE_WORLDS=10000 $(BIN)/python -m pytest -q -x -n $(WORKERS) tests/property/test_settles.py $(ARGS)
+
 .PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)

@@ -97,6 +97,10 @@ PREEMPT_TRIES_MAX: Final = 8
 """Gangs for which victims are looked for in one cycle: some milliseconds each on a large fleet."""
 PREEMPT_HEADS_MAX: Final = 4
 """Of these from one queue: its first asks that cannot start."""
+MOVE_TRIES_MAX: Final = 4
+"""Gangs for which moves are looked for in one cycle: each of them clears nodes and places everybody again."""
+MOVE_NODES_MAX: Final = 32
+"""Nodes that are cleared in thought for one gang, those that miss least first: a larger gang's shape is freed by stops or by waiting."""
 VICTIMS_LOOKED_AT_MAX: Final = 64
 """Running jobs weighed for a gang of few GPUs, the youngest first; for a larger one four to each of its GPUs."""
 VICTIMS_PER_CYCLE_MAX: Final = 128

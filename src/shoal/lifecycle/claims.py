@@ -13,28 +13,29 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shoal.model.attempt import Allocation
 from shoal.model.job import Job, JobState
-from shoal.model.plan import Evict, Plan, Reserve, Resize
+from shoal.model.plan import Evict, Move, Plan, Reserve, Resize
 from shoal.model.queue import Claim
 from shoal.model.reason import ReasonCode
 
 
 def claims_of_plan(plan: Plan, job_of: Callable[[str], Job | None], expires_ms: int, term: int) -> tuple[Claim, ...]:
     """
-    The claims that must be written before a plan is carried out: for whoever others are stopped or shrink for, and for elastic jobs that
-    start again with another size, which keep what they have and get the rest.
+    The claims that must be written before a plan is carried out: for whoever others are stopped, moved or shrink for; for who is
+    moved; and for elastic jobs that start again with another size, which keep what they have and get the rest.
     """
-    gainers = {d.beneficiary for d in plan.decisions if isinstance(d, Evict | Resize)}
+    gainers = {d.beneficiary for d in plan.decisions if isinstance(d, Evict | Move | Resize)}
     claims: list[Claim] = []
     for decision in plan.decisions:
-        job = job_of(decision.job) if isinstance(decision, Reserve | Resize) else None
-        if job is None:
+        job = job_of(decision.job) if isinstance(decision, Reserve | Move | Resize) else None
+        if job is None or not isinstance(decision, Reserve | Move | Resize):
             continue
-        if (isinstance(decision, Reserve) and decision.job in gainers) or (isinstance(decision, Resize) and not job.in_place):
+        made_for = isinstance(decision, Reserve) and decision.job in gainers
+        if made_for or isinstance(decision, Move) or (isinstance(decision, Resize) and not job.in_place):
             claims.extend(claims_for(decision, job.project, expires_ms, term))
     return tuple(claims)
 
 
-def claims_for(room: Reserve | Resize, project: str, expires_ms: int, term: int) -> tuple[Claim, ...]:
+def claims_for(room: Reserve | Move | Resize, project: str, expires_ms: int, term: int) -> tuple[Claim, ...]:
     """The claims that keep this room for a job of this project, one per member."""
     return tuple(
         Claim(
@@ -81,6 +82,6 @@ def stale_claims(claims: Iterable[Claim], jobs: Mapping[str, Job], now_ms: int) 
 
 
 def _waits(job: Job) -> bool:
-    """Whether it may still start on what is kept for it; an elastic job that is being resized by restart will wait soon."""
-    resizing = job.state is JobState.PREEMPTING and job.reason is not None and job.reason.code is ReasonCode.RESIZE
-    return job.state in (JobState.QUEUED, JobState.HELD) or resizing
+    """Whether it may still start on what is kept for it; who is moved or resized by restart will wait soon."""
+    coming = job.state is JobState.PREEMPTING and job.reason is not None and job.reason.code in (ReasonCode.RESIZE, ReasonCode.MOVED)
+    return job.state in (JobState.QUEUED, JobState.HELD) or coming

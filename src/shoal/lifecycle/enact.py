@@ -24,7 +24,7 @@ from shoal.model.command import CommandRow, Prepare
 from shoal.model.event import JobEvicted, JobPlaced, JobResized
 from shoal.model.job import Job, JobState
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place, PlacedMember, Resize
+from shoal.model.plan import Evict, Move, Place, PlacedMember, Resize
 from shoal.model.reason import Reason, ReasonCode
 from shoal.model.snapshot import Picture
 from shoal.model.wire import LeaseTerms
@@ -193,6 +193,10 @@ def _claim(turn: Turn, resize: Resize, group: GroupLayout, member: PlacedMember,
     )
 
 
-def enact_evict(evict: Evict, picture: Picture, now_ms: int, terms: LeaseTerms) -> ChangeSet:
-    """The ChangeSet that tells a running gang to give its room to another; empty if it is on its way out already."""
+def enact_evict(evict: Evict | Move, picture: Picture, now_ms: int, terms: LeaseTerms) -> ChangeSet:
+    """
+    The ChangeSet that tells a running gang to give its room to another; empty if it is on its way out already.
+
+    One that is moved is stopped and queued like any other; that it goes on at its new place is the work of its claims (`claims`).
+    """
     return advance_job(picture, JobEvicted(attempt=picture.job.attempt, reason=evict.reason), now_ms, terms)

@@ -69,10 +69,11 @@ class Resize(_Decision, frozen=True, kw_only=True, tag="resize"):
 
 
 class Move(_Decision, frozen=True, kw_only=True, tag="move"):
-    """Stop and start again at another place, to free a shape somebody waits for."""
+    """Stop and start again at another place, which is kept for it, to free a shape that `beneficiary` waits for."""
 
     members: tuple[PlacedMember, ...]
     beneficiary: str
+    reason: Reason
 
 
 class Delegate(_Decision, frozen=True, kw_only=True, tag="delegate"):

@@ -52,6 +52,7 @@ class ReasonCode(StrEnum):
     MEMORY_LIMIT = "memory.limit"
     PREEMPTED = "preempted"
     RESIZE = "resize"
+    MOVED = "moved"
     NODE_LOST = "node.lost"
     SUPERVISOR_LOST = "supervisor.lost"
     DEVICE_LOST = "device.lost"

@@ -22,7 +22,7 @@ from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import Change, Record
 from shoal.model.job import ENDED, LIVE, CancelMode, Job, JobState
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place, Plan, Resize
+from shoal.model.plan import Evict, Move, Place, Plan, Resize
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
@@ -368,7 +368,7 @@ class Board:
     def unborn_in(self, plan: Plan) -> dict[str, list[int]]:
         """Positions by array of elements without a record that a plan starts or clears room for. Those that only wait need none."""
         starting = [decision.job for decision in plan.decisions if isinstance(decision, Place)]
-        clearing = [d.beneficiary for d in plan.decisions if isinstance(d, Evict | Resize) and d.beneficiary is not None]
+        clearing = [d.beneficiary for d in plan.decisions if isinstance(d, Evict | Move | Resize) and d.beneficiary is not None]
         wanted: dict[str, list[int]] = {}
         for job_id in (*starting, *clearing):
             if job_id in self._unborn:

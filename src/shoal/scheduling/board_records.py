@@ -20,6 +20,7 @@ class BoardRecords:
         self.jobs = board.jobs
         self.ended = board.ended
         self.queues = board.queues
+        self.claims = board.claims
 
     def node(self, node_id: str) -> Node | None:
         row = self._board.columns.row.get(node_id)

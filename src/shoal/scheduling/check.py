@@ -19,11 +19,12 @@ from shoal.base import limits
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.node import Device, Node, NodeState
-from shoal.model.plan import Evict, Place, PlacedMember, Plan, Reserve, Resize
-from shoal.model.queue import Queue
+from shoal.model.plan import Place, PlacedMember, Plan, Resize
+from shoal.model.queue import Claim, Queue
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
 from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape_of
+from shoal.scheduling.check_clearing import clearing_faults
 from shoal.scheduling.check_limits import check_limits
 from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
 from shoal.scheduling.crowd import Count, gpus_milli_of
@@ -43,6 +44,9 @@ class Records(Protocol):
 
     @property
     def queues(self) -> Mapping[str, Queue]: ...
+
+    @property
+    def claims(self) -> Mapping[str, Claim]: ...
 
     def node(self, node_id: str) -> Node | None: ...
 
@@ -74,6 +78,7 @@ class SnapshotRecords:
         self.jobs = {job.id: job for job in snapshot.jobs}
         self.ended = snapshot.ended
         self.queues = {queue.id: queue for queue in snapshot.queues}
+        self.claims = {claim.id: claim for claim in snapshot.claims}
         self._nodes = {node.id: node for node in snapshot.nodes}
         self._on: dict[str, list[Allocation]] = {}
         self._by: dict[str, list[Allocation]] = {}
@@ -123,27 +128,8 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
         faults.extend(_check_resize(records, resize))
     faults.extend(_check_arrays(records, places))
     faults.extend(check_limits(records, places))
-    faults.extend(_check_evictions(records, plan))
+    faults.extend(clearing_faults(records, plan))
     return tuple(faults)
-
-
-def _check_evictions(records: Records, plan: Plan) -> list[str]:
-    """A victim has started, may be stopped, and is stopped for somebody who waits and is kept room for."""
-    kept = {decision.job for decision in plan.decisions if isinstance(decision, Reserve)}
-    faults = []
-    for evict in (decision for decision in plan.decisions if isinstance(decision, Evict)):
-        job, gainer = records.jobs.get(evict.job), records.jobs.get(evict.beneficiary)
-        if job is None or job.state not in (JobState.STARTING, JobState.RUNNING):
-            faults.append(f"job {evict.job} is to be stopped and does not run")
-        elif not job.spec.preemptible:
-            faults.append(f"job {job.address} is not preemptible and is to be stopped")
-        if gainer is None or gainer.state is not JobState.QUEUED or evict.beneficiary not in kept:
-            faults.append(f"job {evict.job} is to be stopped for {evict.beneficiary}, which is kept no room")
-    for resize in (decision for decision in plan.decisions if isinstance(decision, Resize) and decision.beneficiary is not None):
-        gainer = records.jobs.get(resize.beneficiary or "")
-        if gainer is None or gainer.state is not JobState.QUEUED or resize.beneficiary not in kept:
-            faults.append(f"job {resize.job} is to shrink for {resize.beneficiary}, which is kept no room")
-    return faults
 
 
 def _joining(records: Records, resize: Resize) -> Resize | None:

@@ -7,7 +7,8 @@ the byte. (A reason is told when a shape fails, not again while the board rememb
     3. place    quota room, then domains, then nodes, then devices; a gang whole or not at all                            place
     4. reserve  the earliest start of gangs that are blocked, and room kept for it                                        reserve
     5. backfill who comes after takes what delays no reservation                                                          reserve
-    6. preempt  room for who has the right to it, by stopping others; nothing started in a cycle is stopped in it              preempt
+    5b. move    room for who has the right to it, by moving others to where they fit as well                          move, clear
+    6. preempt  room for who has the right to it, by stopping others; nothing started in a cycle is stopped in it          preempt, clear
     7. resize   elastic gangs take what nobody waits for                                                                  grow
     8. tell     why the jobs that were tried and did not fit wait                                                         shortfall
 
@@ -28,17 +29,17 @@ from shoal.base.rng import Rng
 from shoal.model.plan import Decision, Place, Plan, Wait
 from shoal.model.reason import Reason, ReasonCode
 from shoal.scheduling.board import Board
+from shoal.scheduling.clear import Clearer
+from shoal.scheduling.clearing import Clearing
 from shoal.scheduling.grow import Grower
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest
 from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.preempt import Preemption, Preemptor
 from shoal.scheduling.reserve import Reservations, Reserved
 from shoal.scheduling.shortfall import no_room_reason, quota_reason
 from shoal.scheduling.standing import is_closed
-from shoal.scheduling.victims import Victims
 
 
 def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # noqa: ARG001 - no step draws yet; a stream per step
@@ -57,9 +58,9 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
         run.go()
         # 8. tell
         waits = run.waits()
-    decisions = (*run.places, *run.reservations.decisions(), *run.preemptor.decisions(), *run.grower.made, *waits)
-    wakes = [at for at in (board.pending.next_time_ms(), run.preemptor.wake_ms) if at is not None]
-    next_at_ms = now_ms if run.bound or run.preemptor.bound else min(wakes, default=None)
+    decisions = (*run.places, *run.reservations.decisions(), *run.clearer.decisions(), *run.grower.made, *waits)
+    wakes = [at for at in (board.pending.next_time_ms(), run.clearer.wake_ms) if at is not None]
+    next_at_ms = now_ms if run.bound or run.clearer.bound else min(wakes, default=None)
     return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
 
 
@@ -99,8 +100,7 @@ class _Run:
         self.now_ms = now_ms
         self.ledger = Ledger(board)
         self.reservations = Reservations(board, self.ledger, policy, now_ms)
-        self.victims = Victims(board, policy, now_ms)
-        self.preemptor = Preemptor(board, self.ledger, policy, now_ms, self.victims)
+        self.clearer = Clearer(board, self.ledger, policy, now_ms)
         self.grower = Grower(board, self.ledger, self.reservations, policy, now_ms)
         self.places: list[Decision] = []
         self._claimed: set[str] = set()
@@ -116,7 +116,7 @@ class _Run:
     def go(self) -> None:
         """All candidates in turn, until nobody is left or a bound is reached."""
         self._place_claimed()
-        contest = Contest(self.board, self.policy, self.reservations.open, self.preemptor.open)
+        contest = Contest(self.board, self.policy, self.reservations.open, self.clearer.open)
         while not self.bound and (candidate := contest.next()) is not None:
             # 3. place
             if candidate.job_id in self._claimed:
@@ -130,12 +130,12 @@ class _Run:
                 reserved = contest.wants_reservation and self.reservations.reserve(candidate) is not None
                 # 6. preempt
                 contest.refused(refusal, reserved, cleared=self._preempt(candidate))
-            contest.want_blocked(self.reservations.open, self.preemptor.open)
+            contest.want_blocked(self.reservations.open, self.clearer.open)
         contest.close()
         # 7. resize
         if not self.bound:
-            settled = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.preemptor.made}
-            self.grower.go({place.job for place in self.places}, settled | self._claimed, self.victims.touched)
+            settled = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.clearer.made}
+            self.grower.go({place.job for place in self.places}, settled | self._claimed, self.clearer.touched)
 
     def _place_claimed(self) -> None:
         """
@@ -169,29 +169,38 @@ class _Run:
         start_ms = self._reserved_start(job.id)
         if start_ms is not None and job.spec.tolerance is not None and start_ms <= self.now_ms + job.spec.tolerance.ms:
             return False
-        if not self.preemptor.open or candidate.lane.hopeless_version == self.board.version:
+        if not self.clearer.open:
+            return False
+        if candidate.lane.is_hopeless(self.board.version, self.now_ms):
+            self._ask_as_before(candidate, start_ms)
             return False
         with self.reservations.besides(job.id):
-            found = self.preemptor.find(candidate)
+            found = self.clearer.find(candidate)
         if found is None:
-            if not self.preemptor.time_may_help:
-                candidate.lane.hopeless_version = self.board.version
+            candidate.lane.searched(self.board.version, self.clearer.time_may_help_at)
             return False
         if self._waits_instead(candidate, found, start_ms):
+            candidate.lane.searched(self.board.version, patient=True)
             return False
         self.reservations.drop(job.id)  # first: what it hides of its own room must be free to be taken
-        self.preemptor.take(found)
+        self.clearer.take(found)
         return True
+
+    def _ask_as_before(self, candidate: Candidate, start_ms: int | None) -> None:
+        """What a search would end in is known from an earlier cycle: room that is kept, or a time to be woken at."""
+        if candidate.lane.patient and start_ms is None and self.reservations.open:
+            self.reservations.reserve(candidate)
+        self.clearer.wake_at(candidate.lane.hopeless_until_ms)
 
     def _reserved_start(self, job_id: str) -> int | None:
         return next((r.start_ms for r in self.reservations.made if r.job_id == job_id), None)
 
-    def _waits_instead(self, candidate: Candidate, found: Preemption, start_ms: int | None) -> bool:
+    def _waits_instead(self, candidate: Candidate, found: Clearing, start_ms: int | None) -> bool:
         """Whether its known start is near enough; one without a reservation gets one, since only kept room is a known start."""
         if start_ms is not None:
-            return self.preemptor.would_rather_wait(found, start_ms)
+            return self.clearer.would_rather_wait(found, start_ms)
         reserved = self.reservations.reserve(candidate) if self.reservations.open else None
-        if reserved is not None and not self.preemptor.would_rather_wait(found, reserved.start_ms):
+        if reserved is not None and not self.clearer.would_rather_wait(found, reserved.start_ms):
             self.reservations.drop(candidate.job_id)
             return False
         return reserved is not None
@@ -241,7 +250,7 @@ class _Run:
 
     def waits(self) -> list[Wait]:
         """Reasons for the first that were refused, as things stand with everything placed; not more than the policy wants."""
-        reserved = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.preemptor.made}
+        reserved = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.clearer.made}
         told = [entry for entry in self._refused if entry[0].job_id not in reserved][: self.policy.waits_per_plan]
         return [Wait(job=candidate.job_id, reason=self._reason(candidate, refusal)) for candidate, refusal in told]
 
@@ -260,7 +269,8 @@ class _Run:
             "attempts": self._attempts,
             "placed": len(self.places),
             "refused": len(self._refused),
-            "evicted": sum(len(made.victims) for made in self.preemptor.made),
+            "evicted": sum(len(made.victims) for made in self.clearer.made if not made.moved_to),
+            "moved": sum(len(made.moved_to) for made in self.clearer.made),
             "resized": len(self.grower.made),
             "reserved": len(self.reservations.made),
             "pending": len(self.board.pending),

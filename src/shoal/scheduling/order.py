@@ -216,7 +216,7 @@ class _Turn:
             self._close(lane)
             if not self.wants_blocked and self._wants_heads:
                 self._surfaced += 1
-                return True if lane.hopeless_version != self._board.version else None
+                return None if lane.is_silent(self._board.version) else True
             return True if self.wants_blocked else None
         return False
 

@@ -63,7 +63,7 @@ class ShapeState:
 class Lane:
     """See module. `bound` says whose limits hold for these jobs; `limit_ms` is NO_LIMIT without one."""
 
-    __slots__ = ("array", "bound", "hopeless_version", "jobs", "keys", "limit_ms", "owner", "state")
+    __slots__ = (*("array", "bound", "hopeless_until_ms", "hopeless_version", "jobs", "keys", "limit_ms", "owner", "patient", "state"),)
 
     def __init__(self, state: ShapeState, bound: Bound, limit_ms: int) -> None:
         self.state = state
@@ -71,10 +71,27 @@ class Lane:
         self.array, self.owner = bound
         self.limit_ms = limit_ms
         self.hopeless_version = -1
-        """The board's version at which no victims were found for its first job; while that stands it need not be looked at."""
+        """The board's version at which nobody was found to go for its first job; while that stands it need not be searched for again."""
+        self.hopeless_until_ms = NO_LIMIT
+        """Before that time, that is: when the first may be stopped who has not run long enough."""
+        self.patient = False
+        """At that version it was found to wait for a known start instead: room is kept for it, in each cycle anew."""
         self.jobs = 0
         """All that are filed here, those among the timers included."""
         self.keys: SortedKeys[JobKey] = SortedKeys()
+
+    def searched(self, version: int, until_ms: int | None = None, patient: bool = False) -> None:
+        """Nobody goes for its first job as things stand."""
+        self.hopeless_version, self.patient = version, patient
+        self.hopeless_until_ms = NO_LIMIT if until_ms is None else until_ms
+
+    def is_hopeless(self, version: int, now_ms: int) -> bool:
+        """True if a search would find again that nobody goes."""
+        return self.hopeless_version == version and now_ms < self.hopeless_until_ms
+
+    def is_silent(self, version: int) -> bool:
+        """True if, on top of that, it has nothing else to ask: no room to be kept, no time to be woken at."""
+        return self.hopeless_version == version and not self.patient and self.hopeless_until_ms >= NO_LIMIT
 
 
 class Line:

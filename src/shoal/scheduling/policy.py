@@ -50,6 +50,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """No room is kept for a start further away than a day: jobs without a time limit would not be let on it for as long."""
     preempt: bool = True
     """A gang that has the right may stop others: lower priorities of its own queue, and what other queues hold over their share."""
+    move: bool = True
+    """Under `preempt`: before anybody is stopped, jobs are moved where that alone frees the shape. Who is moved loses what a stop would
+    lose, and keeps his place; off, shapes are freed by ends and by stops alone."""
     restart_ms: int = 600_000
     """What a stopped job loses beyond the work since its last checkpoint: the way back to where it was."""
     patience_max_ms: int = 600_000

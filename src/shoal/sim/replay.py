@@ -40,7 +40,7 @@ from shoal.model.command import CommandRow
 from shoal.model.event import Event
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 from shoal.model.node import Node
-from shoal.model.plan import Evict, Place, Plan, Resize
+from shoal.model.plan import Evict, Move, Place, Plan, Resize
 from shoal.model.queue import Queue
 from shoal.model.snapshot import Picture
 from shoal.model.wire import LeaseTerms
@@ -87,6 +87,7 @@ class Replay:
         self.now_ms = BASE_MS
         self.cycles = 0
         self.evictions = 0
+        self.moves = 0
         self.at_rest: Callable[[Replay], None] | None = None
         self._rng = Rng(course.seed)
         self._order = self._rng.stream("order")
@@ -217,7 +218,7 @@ class Replay:
             if isinstance(decision, Place):
                 self._place(decision)
                 acted = True
-            elif isinstance(decision, Evict):
+            elif isinstance(decision, Evict | Move):
                 self._evict(decision)
                 acted = True
             elif isinstance(decision, Resize):
@@ -227,8 +228,8 @@ class Replay:
             self._dirty = True  # somebody may have waited for a start
 
     def _claim(self, plan: Plan) -> None:
-        """Room is kept for those who stop others, before the first of these is told; the clock comes back when a claim is over."""
-        if any(isinstance(decision, Evict | Resize) for decision in plan.decisions):
+        """Room is kept for gainers and for who is moved before the first is told; the clock comes back when a claim is over."""
+        if any(isinstance(decision, Evict | Move | Resize) for decision in plan.decisions):
             self._write(ChangeSet(put=claims_of_plan(plan, self.world.jobs.get, self.now_ms + self.course.policy.claim_ms, 1)))
         if self.world.claims:
             first_ms = min(claim.expires_ms for claim in self.world.claims.values())
@@ -247,10 +248,11 @@ class Replay:
             changes = replace(changes, delete=(*changes.delete, *mine))
         self._carry_out(Picture(job=job), changes, dirty=self.course.check)
 
-    def _evict(self, evict: Evict) -> None:
+    def _evict(self, evict: Evict | Move) -> None:
         picture = self.world.picture(evict.job)
         if picture is not None:
-            self.evictions += 1
+            self.evictions += isinstance(evict, Evict)
+            self.moves += isinstance(evict, Move)
             self.record.note_eviction(picture, self.now_ms)
             self._carry_out(picture, enact_evict(evict, picture, self.now_ms, self.course.terms))
 

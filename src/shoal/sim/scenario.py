@@ -154,6 +154,7 @@ class _Judge:
         idle_s = (record.owned_gpu_ms - record.held_gpu_ms) // 1_000
         yield from _differs("GPUs held", self._replay.world.gpus_held, wanted.gpus_held)
         yield from _differs("evictions", self._replay.evictions, wanted.evictions)
+        yield from _differs("moves", self._replay.moves, wanted.moves)
         if wanted.idle_gpu_seconds_most is not None and idle_s > wanted.idle_gpu_seconds_most:
             yield f"{idle_s} GPU-seconds have been idle, wanted at most {wanted.idle_gpu_seconds_most}"
 

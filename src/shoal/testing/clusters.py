@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from shoal.base.rng import Rng
 from shoal.formats.partition import partition_of
-from shoal.lifecycle.claims import claims_for
+from shoal.lifecycle.claims import claims_of_plan
 from shoal.lifecycle.enact import enact_evict, enact_place
 from shoal.lifecycle.job import advance_job
 from shoal.model.attempt import HOLDING, Allocation, AllocationState, Attempt
@@ -26,7 +26,7 @@ from shoal.model.change import Change, Record
 from shoal.model.event import AllocationReleased
 from shoal.model.job import ENDED, ArrayPlace, GpuAsk, Job, JobSpec, JobState, Topology
 from shoal.model.node import Device, Node, NodeFacts, NodeState
-from shoal.model.plan import Evict, Place, Plan, Reserve, Wait
+from shoal.model.plan import Evict, Move, Place, Plan, Reserve, Wait
 from shoal.model.queue import Claim, Queue, QueueSpec, QueueUsage, Quota
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.model.values import ArrayList, CountRange, Memory, MemoryRange
@@ -114,6 +114,8 @@ class Cluster:
         self.changes: list[Change] = []
         self.evicted: list[str] = []
         """Jobs in the order in which they were told to stop."""
+        self.moved: list[str] = []
+        """Jobs in the order in which they were told to go on elsewhere."""
         self.board = Board.of(self.snapshot())
         self._numbers = 0
         if records:
@@ -253,13 +255,12 @@ class Cluster:
 
     def evict(self, plan: Plan) -> None:
         """Claims, then victims told to stop; `free` says when they have."""
-        evicts = [decision for decision in plan.decisions if isinstance(decision, Evict)]
-        gainers = {evict.beneficiary for evict in evicts}
-        for reserve in (decision for decision in plan.decisions if isinstance(decision, Reserve) and decision.job in gainers):
-            self.put(*claims_for(reserve, self.jobs[reserve.job].project, self.now_ms + self.policy.claim_ms, 1))
-        for evict in evicts:
-            self.commit(enact_evict(evict, self.picture(evict.job), self.now_ms, TERMS).put, ())
-        self.evicted.extend(evict.job for evict in evicts)
+        claims = claims_of_plan(plan, self.jobs.get, self.now_ms + self.policy.claim_ms, 1)
+        if claims:
+            self.put(*claims)
+        for decision in (d for d in plan.decisions if isinstance(d, Evict | Move)):
+            self.commit(enact_evict(decision, self.picture(decision.job), self.now_ms, TERMS).put, ())
+            (self.evicted if isinstance(decision, Evict) else self.moved).append(decision.job)
 
     def picture(self, job_id: str) -> Picture:
         job = self.jobs[job_id]
@@ -278,7 +279,7 @@ class Cluster:
         for _ in range(cycles):
             counters = self.cycle().counters
             self.free()
-            if not counters["placed"] and not counters["evicted"]:
+            if not counters["placed"] and not counters["evicted"] and not counters["moved"]:
                 return
         raise AssertionError(f"still placing after {cycles} cycles")
 

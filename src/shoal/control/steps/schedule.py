@@ -40,7 +40,7 @@ from shoal.scheduling.views import queue_views
 if TYPE_CHECKING:
     from shoal.control.plane import Plane
 
-_NOT_CARRIED_OUT = (Move, Delegate)
+_NOT_CARRIED_OUT = (Delegate,)
 
 
 class ScheduleStep:
@@ -73,7 +73,7 @@ class ScheduleStep:
             plan = schedule(self._board, self._plane.policy, now_ms, self._rng.stream(f"cycle/{self._board.cycle}"))
             self._check(plan)
             unborn = self._board.unborn_in(plan)
-            acts = [d for d in plan.decisions if isinstance(d, Place | Evict | Resize)]
+            acts = [d for d in plan.decisions if isinstance(d, Place | Evict | Move | Resize)]
             planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
             expiries = [claim.expires_ms for claim in self._board.claims.values()]
         self.last = plan
@@ -143,7 +143,7 @@ class ScheduleStep:
 
     def _check(self, plan: Plan) -> None:
         """Raises InvariantViolated for a plan that is not legal, or that holds a decision which nothing here carries out."""
-        if not any(isinstance(decision, Place | Evict | Resize) for decision in plan.decisions):
+        if not any(isinstance(decision, Place | Evict | Move | Resize) for decision in plan.decisions):
             return
         odd = [type(decision).__name__ for decision in plan.decisions if isinstance(decision, _NOT_CARRIED_OUT)]
         violations = (*check_plan(self._board.records, plan), *(f"no step carries out a {name}" for name in odd))
@@ -170,7 +170,7 @@ class ScheduleStep:
             self._pending = True
 
     def _claim(self, plan: Plan, now_ms: int) -> None:
-        """Keeps the room of those who preempt, before the first victim is told: it survives a crash in between."""
+        """Keeps the room of those who preempt and of those who are moved, before the first is told: it survives a crash in between."""
         plane = self._plane
         claims = claims_of_plan(plan, plane.world.job, now_ms + plane.policy.claim_ms, plane.term)
         if claims:
@@ -186,7 +186,7 @@ class ScheduleStep:
         self._plane.await_all([births(self._plane, array_id, positions) for array_id, positions in unborn.items()])
 
     # --- enacting --------------------------------------------------------------------------------------------------------------
-    def _enact(self, planned: list[tuple[Place | Evict | Resize, Job]], now_ms: int) -> int:
+    def _enact(self, planned: list[tuple[Place | Evict | Move | Resize, Job]], now_ms: int) -> int:
         """Each decision in its job's lane, awaited together."""
         plane = self._plane
         writes: list[Future[Picture | None]] = []
@@ -196,12 +196,12 @@ class ScheduleStep:
         plane.await_all(writes)
         return len(writes)
 
-    def _judge(self, decision: Place | Evict | Resize, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
+    def _judge(self, decision: Place | Evict | Move | Resize, planned: Job, now_ms: int, picture: Picture | None) -> ChangeSet:
         """The decision carried out, if its job is still exactly the one that was planned for and its nodes still take work."""
         plane = self._plane
         if picture is None or not _still(picture.job, planned):
             return ChangeSet()
-        if isinstance(decision, Evict):
+        if isinstance(decision, Evict | Move):
             return enact_evict(decision, picture, now_ms, plane.terms)
         here = {a.node for a in picture.allocations if a.state in HOLDING} if isinstance(decision, Resize) else set()
         nodes = {member.node: plane.world.nodes.get(member.node) for member in decision.members if member.node not in here}

@@ -97,7 +97,7 @@ def node_of(name: str, kind: NodeKind, pool: str = "default", topology: tuple[tu
         for at in range(kind.gpus)
     )
     facts = NodeFacts(hostname=name, address=name, cpus=kind.cpus, memory_bytes=kind.memory_bytes, devices=devices)
-    return Node(id=name, facts=facts, pool=pool, topology=topology)
+    return Node(id=name, facts=facts, pool=pool, topology=topology, epoch=1)  # its agent has registered: the next boot is another
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:

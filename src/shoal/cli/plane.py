@@ -32,6 +32,7 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
 @click.option("--fair-share", type=click.Choice(["dominant", "decayed", "fair-tree"]), help="How queues compare; see the page on queues.")
+@click.option("--age-unit", metavar="LENGTH", help="Waiting for so long is worth one step of priority, for example 1h; never by default.")
 @click.option("--half-life", metavar="LENGTH", help="Use that lies so far back counts half; 7d by default.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL, for example postgresql://shoal@db.example/shoal.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then take it down again.")
@@ -59,7 +60,7 @@ def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
     options += ["--insecure"] if asked["insecure"] else []
-    for name in ("fair_share", "half_life"):
+    for name in ("fair_share", "half_life", "age_unit"):
         options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)
 

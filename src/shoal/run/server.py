@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.control.plane import Plane
     from shoal.run.driver import Driver
     from shoal.run.http_server import HttpServer
+    from shoal.scheduling.policy import Policy
     from shoal.store.protocol import Store
 
 log = logging.getLogger("shoal.run")
@@ -76,6 +77,7 @@ class Options:
     database: str | None = None
     fair_share: Literal["dominant", "decayed", "fair-tree"] = "dominant"
     half_life_ms: int = limits.HALF_LIFE_MS
+    age_unit_ms: int = 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,6 +108,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
     parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
     parser.add_argument("--fair-share", default="dominant", choices=["dominant", "decayed", "fair-tree"], help="how queues compare")
+    parser.add_argument("--age-unit", default="0s", help="waiting for so long is worth one step of priority; 0s: never")
     parser.add_argument("--half-life", default="7d", help="use that lies so far back counts half, for decayed and fair-tree")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
@@ -121,13 +124,13 @@ def read_options(argv: Sequence[str]) -> Options:
     if not 0 <= given.port <= 65_535 or given.commit_group < 1:
         parser.error("--port lies between 0 and 65535, --commit-group is 1 or more")
     try:
-        half_life_ms = parse_duration_ms(given.half_life)
+        half_life_ms, age_unit_ms = parse_duration_ms(given.half_life), parse_duration_ms(given.age_unit)
     except ValueError as error:
-        parser.error(f"--half-life: {error}")
+        parser.error(f"--half-life, --age-unit: {error}")
     if half_life_ms < 60_000:
         parser.error(f"--half-life {given.half_life}: a minute or more")
-    fields = {name: value for name, value in vars(given).items() if name not in ("lease", "half_life")}
-    return Options(**fields, terms=terms, half_life_ms=half_life_ms)
+    fields = {name: value for name, value in vars(given).items() if name not in ("lease", "half_life", "age_unit")}
+    return Options(**fields, terms=terms, half_life_ms=half_life_ms, age_unit_ms=age_unit_ms)
 
 
 def read_terms(text: str) -> LeaseTerms:
@@ -183,6 +186,15 @@ def run_server(options: Options, begun: Callable[[HttpServer], None] | None = No
             runner.run(_serve(options, plane, driver, listener, begun))
 
 
+def policy_of(options: Options) -> Policy:
+    """What the operator decided about the cycle."""
+    from shoal.scheduling.policy import Policy
+
+    return Policy(
+        preempt=options.preempt, fair_share=options.fair_share, half_life_ms=options.half_life_ms, age_unit_ms=options.age_unit_ms
+    )
+
+
 @contextmanager
 def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
     """The plane on its stores, its tokens made; all closed in the end, the store last."""
@@ -190,7 +202,6 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
     from shoal.run.clock import RealClock
     from shoal.run.driver import Driver, stop_all
     from shoal.run.entropy import OsIds, octets
-    from shoal.scheduling.policy import Policy
     from shoal.store.blobs import BlobStore
     from shoal.store.logs import LogStore
     from shoal.store.sealing import Sealer
@@ -210,7 +221,7 @@ def _opened(options: Options) -> Iterator[tuple[Plane, Driver]]:
             clock=clock,
             ids=OsIds(),
             entropy=octets,
-            policy=Policy(preempt=options.preempt, fair_share=options.fair_share, half_life_ms=options.half_life_ms),
+            policy=policy_of(options),
             terms=options.terms,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )

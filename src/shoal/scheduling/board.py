@@ -26,7 +26,7 @@ from shoal.model.plan import Evict, Move, Place, Plan, Resize
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
-from shoal.scheduling.board_records import BoardRecords
+from shoal.scheduling.board_records import BoardRecords, contents_of
 from shoal.scheduling.columns import Columns, Holding
 from shoal.scheduling.crowd import Crowd, limits_of
 from shoal.scheduling.horizon import Horizon
@@ -156,6 +156,17 @@ class Board:
         self._forget_ahead()
         self.pending.advance(now_ms)
         self.rooms.bring_up()
+
+    def use_policy(self, age_unit_ms: int, half_life_ms: int) -> None:
+        """How age and past use count from now on. Costs the queue and what runs where that is another way than before, else nothing."""
+        self.usage.use_half_life(half_life_ms, self.allocations.values())
+        if age_unit_ms != self.pending.age_unit_ms:
+            waiting = [job for job in self.jobs.values() if job.id in self.pending]
+            for job in waiting:
+                self.pending.discard(job.id)
+            self.pending.age_unit_ms = age_unit_ms
+            for job in waiting:
+                self._file(job)
 
     def emptied(self) -> Board:
         """A board of the same fleet and queues with no jobs and nothing held; for questions of "could it ever"."""
@@ -444,39 +455,7 @@ class Board:
     # --- comparing ---------------------------------------------------------------------------------------------------------
     def contents(self) -> dict[str, Any]:
         """Everything that judgement depends on, as plain values that compare equal for equal boards."""
-        columns = self.columns
-        nodes = {
-            node.id: (
-                bool(columns.open[row]),
-                int(columns.free_mask[row]),
-                int(columns.shared_mask[row]),
-                dict(sorted(columns.parts.on(node.id).items())),
-                int(columns.healthy[row]),
-                int(columns.free_gpus[row]),
-                int(columns.cpu_free[row]),
-                int(columns.memory_free[row]),
-                columns.kinds[int(columns.kind[row])][0],
-                columns.layouts[row].devices,
-                tuple((level.name, level.labels[level.codes[row]] if level.codes[row] >= 0 else None) for level in columns.levels),
-            )
-            for row, node in enumerate(columns.nodes)
-        }
-        return {
-            "version": self.version,
-            "nodes": nodes,
-            "capacity": {resource: amount for resource, amount in sorted(columns.capacity.items()) if amount},
-            "pending": self.pending.contents(),
-            "gates": dict(sorted(self.gates.items())),
-            "jobs": {job_id: job for job_id, job in sorted(self.jobs.items()) if job_id not in self._ahead},
-            "allocations": dict(sorted(self.allocations.items())),
-            "claims": dict(sorted(self.claims.items())),
-            "queues": {name: self.quota.numbers(name) for name in sorted(self.quota.vertices)},
-            "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(self.charged.items())},
-            "crowd": self.crowd.contents(),
-            "array_live": dict(sorted(self.array_live.items())),
-            "ended": dict(sorted(self.ended.items())),
-            "ends": (dict(sorted(self.horizon.end_of.items())), tuple(self.horizon.ends)),
-        }
+        return contents_of(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Board) and self.contents() == other.contents()

@@ -51,7 +51,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     """
     # 1. admit
     board.begin_cycle(now_ms)
-    board.usage.use_half_life(policy.half_life_ms, board.allocations.values())
+    board.use_policy(policy.age_unit_ms, policy.half_life_ms)
     # 2. order
     run = _Run(board, policy, now_ms)
     with run.ledger.trial():

@@ -162,7 +162,7 @@ class _Turn:
         lane, board = candidate.lane, self._board
         unborn = board.next_of_array(candidate.job_id)
         if unborn is not None:
-            heapq.heappush(self._again, (key_of(unborn), id(lane), lane))
+            heapq.heappush(self._again, (key_of(unborn, board.pending.age_unit_ms), id(lane), lane))
         if not board.is_ahead(candidate.job_id):
             behind = lane.keys.after(candidate.key)
             if behind is not None:

@@ -22,15 +22,21 @@ if TYPE_CHECKING:
     from shoal.scheduling.options import Option
 
 JobKey = tuple[int, int, int, str]
-"""(-priority, queued since, number, id): ascending is the order inside a queue."""
+"""(urgency, queued since, number, id): ascending is the order inside a queue. Urgency is -priority; where age counts, see `key_of`."""
 HeadKey = tuple[int, int, int, str, "Lane"]
 TimerKey = tuple[int, str]
 NO_LIMIT: Final = 1 << 62
 """The time limit of a job that has none: longer than any."""
 
 
-def key_of(job: Job) -> JobKey:
-    return (-job.priority, job.queued_ms, job.number, job.id)
+def key_of(job: Job, age_unit_ms: int = 0) -> JobKey:
+    """
+    A job's place in its queue. With `age_unit_ms`, waiting for so long is worth one step of priority.
+
+    priority + (now - queued) / unit orders as queued - priority x unit does, whatever the time is: no key moves while time passes.
+    """
+    urgency = job.queued_ms - job.priority * age_unit_ms if age_unit_ms else -job.priority
+    return (urgency, job.queued_ms, job.number, job.id)
 
 
 class Bound(NamedTuple):
@@ -161,6 +167,8 @@ class Pending:
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
         self.now_ms = 0
+        self.age_unit_ms = 0
+        """How long a job waits for one more step of priority; 0: age does not count. Set by the board before jobs are filed anew."""
         self.timers: SortedKeys[TimerKey] = SortedKeys()
         """Jobs whose time has not come."""
         self._ripe: SortedKeys[TimerKey] = SortedKeys()
@@ -191,7 +199,7 @@ class Pending:
         line = self.lines.setdefault(job.queue, Line())
         lane = line.lane(state, bound, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
         lane.jobs += 1
-        filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job), job.not_before_ms)
+        filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job, self.age_unit_ms), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
             line.add(lane, filed.key)
             if filed.not_before_ms > 0:

@@ -32,6 +32,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
     half_life_ms: int = HALF_LIFE_MS
     """Use that lies so far back counts half."""
+    age_unit_ms: int = 0
+    """
+    A job that has waited so much longer than another counts as one step of priority higher inside its queue; 0: age only breaks ties. What
+    may stop it is still its priority alone.
+    """
     priority_across_queues: bool = False
     """Off: a queue's priorities order its own jobs only, else everybody's jobs become urgent. On: a higher priority in any queue
     goes first, for installations of one team."""

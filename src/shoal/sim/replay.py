@@ -438,6 +438,7 @@ class Replay:
         snapshot = self.world.snapshot()
         faults = list(check_plan(snapshot, plan))
         rebuilt = Board.of(snapshot)
+        rebuilt.use_policy(self.course.policy.age_unit_ms, self.course.policy.half_life_ms)
         rebuilt.pending.advance(self.now_ms)
         if rebuilt != self.world.board:
             faults.append("the board that was moved differs from one built anew")

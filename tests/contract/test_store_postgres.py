@@ -14,6 +14,7 @@ from store_suite import DurableContract, StoreContract
 from postgres import Cluster, cluster
 from shoal.base.errors import Refused, Unavailable
 from shoal.model.change import ChangeSet
+from shoal.model.queue import QueueUsage
 from shoal.store.moving import HEAD, TABLES, move_store
 from shoal.store.protocol import JobQuery, Store
 from shoal.store.sql import open_store
@@ -84,10 +85,18 @@ def filled(store: Store) -> None:
     bench = Bench(store)
     bench.write(make.a_submission(1, key="k"))
     (node,) = bench.put(make.a_node("n1"))
-    job = make.a_job(2)
+    job, usage = make.a_job(2), QueueUsage(id="q", used={"gpu": 7}, at_ms=5)
     bench.write(
         ChangeSet(
-            put=(job, make.an_allocation(job), make.a_queue("q"), make.a_token("t"), make.a_secret("s"), make.a_claim("c")),
+            put=(
+                job,
+                make.an_allocation(job),
+                make.a_queue("q"),
+                make.a_token("t"),
+                make.a_secret("s"),
+                make.a_claim("c"),
+                usage,
+            ),
             delete=(node,),
             events=(make.an_event("x"), make.an_event("y")),
             commands=(make.a_command(),),

@@ -64,6 +64,7 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
     upload = Upload(epoch=world.agent.epoch + 1, boot_id=facts.boot_id)
     job, waiting = f"{PROJECT}/jobs/{world.running}", f"{PROJECT}/jobs/{world.waiting}"
     spare = world.api.jobs.submit({"run": "true", "gpus": 64}).id
+    elastic = world.api.jobs.submit({"run": "true", "gpus": 64, "nodes": "1..4", "elastic": True}).id
     world.api.queues.set("spare", QueueSpec())
     world.api.secrets.set("spare", b"x")
     HandAgent(world.server.url, (world.server.state / "join.token").read_text().strip(), "spare")
@@ -80,6 +81,8 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
         "jobs.hold": (f"{PROJECT}/jobs/{spare}:hold", b'{"reason": "later"}'),
         "jobs.release": (f"{PROJECT}/jobs/{spare}:release", b"{}"),
         "jobs.requeue": (f"{job}:requeue", None),
+        "jobs.resize": (f"{PROJECT}/jobs/{elastic}:resize", b'{"size": 2}'),
+        "jobs.cancel_by_key": (f"{PROJECT}/jobs:cancelByKey", b'{"key": "never-sent", "reason": "no answer"}'),
         "jobs.cancel": (f"{job}:cancel", b'{"mode": "force", "grace": "5s", "reason": "enough"}'),
         "logs.list": (f"{job}/logs", None),
         "logs.read": (f"{job}/logs/0?after=1", None),

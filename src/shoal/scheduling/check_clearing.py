@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from shoal.model.attempt import AllocationState
 from shoal.model.job import JobState
 from shoal.model.node import NodeState
 from shoal.model.plan import Evict, Move, Place, PlacedMember, Plan, Reserve, Resize
@@ -95,7 +96,8 @@ def _device_faults(records: Records, decision: Place | Reserve | Move, member: P
     yield from (f"device {uuid} of {node.id} is not there or broken, and is kept" for uuid in member.devices if uuid not in usable)
     for held in records.held_on(member.node):
         holder = records.jobs.get(held.job)
-        stays = held.job not in gone and holder is not None and holder.state in _RUNNING
+        leaving = held.state is AllocationState.STOPPING  # A member that an elastic gang gives up: the others run on.
+        stays = held.job not in gone and not leaving and holder is not None and holder.state in _RUNNING
         for uuid in set(held.devices) & set(member.devices) if stays else ():
             yield f"device {uuid} of {node.id} is kept for job {decision.job}, and job {held.job} holds it and stays"
 

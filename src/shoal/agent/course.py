@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.agent.devices import DeviceTable
 from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Regrouped, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
+from shoal.agent.parts import drop_parts, find_part, make_parts
 from shoal.agent.ports import hold_port
 from shoal.agent.probe.protocol import DeviceGone, Probe
 from shoal.agent.runtimes.host import SETUP_RANK, HostRuntime, Ready, signal_number
@@ -34,6 +35,7 @@ from shoal.model.event import (
     TaskExited,
 )
 from shoal.model.job import CancelMode, Usage
+from shoal.model.part import DevicePart
 from shoal.model.reason import Reason, ReasonCode
 from shoal.model.wire import LeaseTerms
 
@@ -108,7 +110,7 @@ class Course:
         try:
             if isinstance(outcome, Unprepared):
                 raise outcome
-            hold.ready = outcome
+            hold.ready = replace(outcome, seen=make_parts(self.probe, hold.order))
             if hold.order.claim.node_rank == 0:
                 hold.port = hold_port(self.rng, hold.port_number)
         except Unprepared as unprepared:
@@ -311,7 +313,7 @@ class Course:
     def lose_devices(self, uuids: tuple[str, ...]) -> None:
         """GPUs fell off: whoever has one cannot go on."""
         for hold in tuple(self.holds.values()):
-            gone = [uuid for uuid in hold.order.claim.devices if uuid in uuids]
+            gone = [uuid for uuid in hold.order.claim.gpus_touched if uuid in uuids]
             if gone and hold.phase in (Phase.PREPARED, Phase.STARTED) and hold.reason is None:
                 hold.reason = Reason(code=ReasonCode.DEVICE_LOST, message=f"GPU {gone[0]} is gone")
                 if hold.phase is Phase.PREPARED:
@@ -328,7 +330,8 @@ class Course:
 
     def check_devices(self, hold: Hold) -> None:
         """Releases the hold once nothing has its devices open; until then they are DIRTY."""
-        if any(self._is_open(uuid, hold) for uuid in hold.order.claim.devices):
+        claim = hold.order.claim
+        if any(self._is_open(uuid) for uuid in claim.devices) or any(self._is_part_open(part, hold) for part in claim.parts):
             hold.device_checks += 1
             slow = hold.device_checks > QUICK_CHECKS
             hold.next_check_ms = self.clock.monotonic_ms() + (limits.LOST_DEVICE_CHECK_MS if slow else QUICK_CHECK_MS)
@@ -346,17 +349,28 @@ class Course:
                 self.check_devices(hold)
         return min((hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY), default=None)
 
-    def _is_open(self, uuid: str, hold: Hold) -> bool:
-        if any(name != hold.id for name in self.devices.holders(uuid)):
-            return False  # a shared GPU: who has it open cannot be told apart, and the group is known to be empty
+    def _is_open(self, uuid: str) -> bool:
         try:
             return bool(self.probe.processes(uuid))
         except DeviceGone:
             return False  # the group is empty; that the device is broken is told by the health look
 
+    def _is_part_open(self, part: DevicePart, hold: Hold) -> bool:
+        """An instance like a GPU; a shared GPU is open while a process has it that belongs to none of its other holders."""
+        uuid = find_part(self.probe, part)
+        if uuid is None:
+            return False  # no instance, no process in it
+        if part.mode == "mig":
+            return self._is_open(uuid)
+        others = {pid for name in self.devices.holders(uuid) if name != hold.id for pid in self.meter.pids(name)}
+        try:
+            return not others.issuperset(self.probe.processes(uuid))
+        except DeviceGone:
+            return False
+
     def _tell_dirty(self) -> None:
         dirty = [hold for hold in self.holds.values() if hold.device_checks >= QUICK_CHECKS]
-        self.mail.set_dirty(tuple(sorted({uuid for hold in dirty for uuid in hold.order.claim.devices})))
+        self.mail.set_dirty(tuple(sorted({uuid for hold in dirty for uuid in hold.order.claim.gpus_touched})))
 
     def release(self, hold: Hold) -> None:
         """Gives everything back; the last word follows the last bytes of the logs."""
@@ -377,6 +391,7 @@ class Course:
         if hold.port is not None:
             hold.port.release()
             hold.port = None
+        drop_parts(self.probe, hold.order)
         self.devices.unlock(hold.order)
         hold.write(Over(report=report))
         self.aside(lambda: self.runtime.clean(hold.id))

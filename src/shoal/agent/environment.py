@@ -9,8 +9,11 @@ families, the job's `env`, and last `SHOAL_*`, which nobody may set. The table o
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from shoal.agent.devices import instance_key
 from shoal.agent.hosts import pack_hosts, tasks_per_node
 from shoal.model.attempt import TaskPlace
 from shoal.model.command import Member, Prepare
@@ -48,8 +51,10 @@ class Login:
     inherited: dict[str, str]
 
 
-def task_environment(order: Prepare, task: TaskPlace, meeting: Meeting, places: Places, login: Login) -> dict[str, str]:
-    """Everything that one task is started with."""
+def task_environment(
+    order: Prepare, task: TaskPlace, meeting: Meeting, places: Places, login: Login, seen: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Everything that one task is started with. `seen` has the UUIDs of its MIG instances, by `instance_key`."""
     groups = {group.name: group.env for group in order.spec.groups}
     env = base_environment(places, login)
     env |= _torch(order, task, meeting)
@@ -57,17 +62,19 @@ def task_environment(order: Prepare, task: TaskPlace, meeting: Meeting, places: 
     env |= _jax(order, task, meeting)
     env |= _slurm(order, task, meeting)
     env |= _mpi(places)
-    env |= _devices(task)
+    env |= _devices(task, seen)
     env |= order.spec.env
     env |= groups.get(order.claim.group, {})
-    return env | _shoal(order, task, meeting, places)
+    return env | _limits(task) | _shoal(order, task, meeting, places) | _share(task)
 
 
-def setup_environment(order: Prepare, meeting: Meeting, places: Places, login: Login) -> dict[str, str]:
+def setup_environment(
+    order: Prepare, meeting: Meeting, places: Places, login: Login, seen: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """As the node's first task would find it, with all the node's devices: the setup script runs once per node."""
     first = order.claim.tasks[0] if order.claim.tasks else TaskPlace(rank=0, local_rank=0)
-    whole = TaskPlace(rank=first.rank, local_rank=0, devices=order.claim.devices)
-    return task_environment(order, whole, meeting, places, login)
+    whole = TaskPlace(rank=first.rank, local_rank=0, devices=order.claim.devices, parts=order.claim.parts)
+    return task_environment(order, whole, meeting, places, login, seen)
 
 
 def base_environment(places: Places, login: Login) -> dict[str, str]:
@@ -91,7 +98,8 @@ def rendezvous_id(order: Prepare) -> str:
 
 
 def _gpus_of(task: TaskPlace) -> int:
-    return len(task.devices)
+    """What a task sees as GPUs: whole ones, instances, and each shared GPU once."""
+    return len(task.devices) + len({(part.device, part.start) for part in task.parts})
 
 
 def _torch(order: Prepare, task: TaskPlace, meeting: Meeting) -> dict[str, str]:
@@ -158,7 +166,7 @@ def _slurm(order: Prepare, task: TaskPlace, meeting: Meeting) -> dict[str, str]:
         "SLURM_STEP_NODELIST": nodes,
         "SLURMD_NODENAME": claim.node,
         "SLURM_RESTART_COUNT": str(order.restarts),
-        "SLURM_GPUS_ON_NODE": str(len(claim.devices)),
+        "SLURM_GPUS_ON_NODE": str(len(claim.devices) + len(claim.parts)),
     }
     if claim.cpu_milli:
         env["SLURM_CPUS_ON_NODE"] = str(max(1, claim.cpu_milli // 1000))
@@ -174,10 +182,39 @@ def _mpi(places: Places) -> dict[str, str]:
     return {"OMPI_MCA_orte_default_hostfile": places.hostfile, "OMPI_MCA_plm": "^slurm", "OMPI_MCA_ras": "^slurm"}
 
 
-def _devices(task: TaskPlace) -> dict[str, str]:
+def _devices(task: TaskPlace, seen: Mapping[str, str]) -> dict[str, str]:
     """By UUID, which means the same in and out of containers. Without GPUs the variable is empty: none is visible."""
-    uuids = ",".join(task.devices)
+    parts = (seen.get(instance_key(part), part.device) if part.mode == "mig" else part.device for part in task.parts)
+    uuids = ",".join(dict.fromkeys((*task.devices, *parts)))
     return {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids or "void"}
+
+
+def _limits(task: TaskPlace) -> dict[str, str]:
+    """
+    What the MPS server holds a task's share to. The shared GPU is the only one that the task sees, so it is number 0.
+
+    The threads are limited where the job asked for thousandths; where it asked for memory alone it may use what others leave.
+    """
+    shares = [part for part in task.parts if part.mode == "mps"]
+    if not shares:
+        return {}
+    env = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={sum(part.memory_bytes for part in shares) >> 20}M"}
+    if all(part.capped for part in shares):
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{min(1_000, sum(part.thousandths for part in shares)) / 10:g}"
+    return env
+
+
+def _share(task: TaskPlace) -> dict[str, str]:
+    """What part of a GPU the task has, for programs that divide memory themselves: of its first part, where it has several."""
+    if not task.parts:
+        return {}
+    part = task.parts[0]
+    env: dict[str, str] = {"SHOAL_GPU_SHARE_MODE": part.mode}
+    if part.mode == "mig":
+        env |= {"SHOAL_GPU_SHARE_PROFILE": part.profile}
+    else:
+        env |= {"SHOAL_GPU_SHARE": str(part.thousandths)}
+    return env | ({"SHOAL_GPU_SHARE_MEMORY_BYTES": str(part.memory_bytes)} if part.memory_bytes else {})
 
 
 def _shoal(order: Prepare, task: TaskPlace, meeting: Meeting, places: Places) -> dict[str, str]:

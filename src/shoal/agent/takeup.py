@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 
 from shoal.agent.course import Course, logs_of, why_stopped
 from shoal.agent.holds import Hold, Phase
+from shoal.agent.parts import make_parts
 from shoal.agent.ports import hold_port
 from shoal.agent.runtimes.host import SETUP_RANK, remove_directories
 from shoal.agent.supervisor import wire
@@ -86,7 +88,7 @@ def _is_ready(course: Course, hold: Hold) -> bool:
     """Who the tasks run as is looked up anew; false if that is not to be had any more."""
     if hold.ready is None:
         with contextlib.suppress(Unprepared):
-            hold.ready = course.runtime.again(hold.order)
+            hold.ready = replace(course.runtime.again(hold.order), seen=make_parts(course.probe, hold.order))
     return hold.ready is not None
 
 

@@ -91,7 +91,7 @@ def view_job(plane: Plane, caller: Caller, project: str, ref: str) -> JobView:
     counts = counted(job, plane.world.element_counts(job.id) or plane.store.count_elements(job.id)) if job.is_array else {}
     return JobView(
         job=job,
-        places=tuple((a.node, a.node_rank, a.devices, str(a.state)) for a in members),
+        places=tuple((a.node, a.node_rank, a.gpus_touched, str(a.state)) for a in members),
         samples=samples,
         why=plane.schedule.explain(job.id, plane.clock.now_ms()) if job.id in plane.world.jobs and not job.is_array else None,
         elements={str(state): count for state, count in sorted(counts.items())},

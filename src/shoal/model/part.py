@@ -50,5 +50,7 @@ class DevicePart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the GPU, that a soft share counts for; an instance counts by its slices."""
     memory_bytes: int = 0
     """What a soft share may use of the GPU's memory; of an instance what the driver lists, 0 where that is not known."""
+    capped: bool = False
+    """The thousandths were asked for: under MPS the tasks are held to them. Else they follow from the memory, and are only counted."""
     charge: int = 0
     """What its queue is charged for it, in thousandths of a GPU."""

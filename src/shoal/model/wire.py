@@ -291,7 +291,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     places: tuple[tuple[str, int, tuple[str, ...], str], ...] = ()
-    """(node, node rank, device uuids, allocation state) of the current attempt."""
+    """(node, node rank, uuids of the GPUs it has or has parts of, allocation state) of the current attempt."""
     samples: tuple[Sample, ...] = ()
     why: Explanation | None = None
     elements: dict[str, int] = {}

@@ -45,7 +45,9 @@ from shoal.agent.workers import Workers
 from shoal.base.errors import Refused, ShoalError, Unavailable
 from shoal.base.rng import Rng
 from shoal.client.api import Api
+from shoal.formats.partition import FORMS, partition_of
 from shoal.model.node import NodeFacts
+from shoal.model.part import Partition
 from shoal.model.wire import Join, LeaseTerms
 from shoal.run.clock import RealClock
 from shoal.run.entropy import seed
@@ -66,6 +68,7 @@ class Options:
     state_dir: Path
     work_dir: Path | None = None
     pretend: str | None = None
+    parts: str = "whole"
     pool: str = "default"
     topology: tuple[tuple[str, str], ...] = ()
     labels: dict[str, str]
@@ -100,6 +103,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--name", default=machine.hostname(), help="the node's name; by default the host's")
     parser.add_argument("--work-dir", type=Path, help="where jobs' private directories go; by default in the state directory")
     parser.add_argument("--pretend", help="pretended GPUs instead of real ones, for example h100:8")
+    parser.add_argument("--parts", default="whole", metavar="HOW", help=f"how real GPUs may be given in parts: {FORMS}")
     parser.add_argument("--pool", default="default")
     parser.add_argument("--topology", action="append", default=[], metavar="LEVEL=NAME", help="from the widest level inwards")
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
@@ -116,6 +120,7 @@ def read_options(argv: Sequence[str]) -> Options:
         given["topology"], given["labels"] = _pairs(given["topology"]), dict(_pairs(given.pop("label")))
         if given["pretend"]:
             parse_pretend(given["pretend"])
+        partition_of(given["parts"])
     except ValueError as error:
         parser.error(str(error))
     return Options(**given)
@@ -188,7 +193,7 @@ class Agent:
     def _probe(self) -> Probe:
         if self.options.pretend:
             return PretendedProbe(self.options.name, self.options.pretend, self.clock, self._pids_on)
-        return real_probe()
+        return real_probe(partition_of(self.options.parts))
 
     def _pids_on(self, uuid: str) -> tuple[int, ...]:
         """Processes of whoever holds a pretended device."""
@@ -315,15 +320,15 @@ class Agent:
         self.threads.append(thread)
 
 
-def real_probe() -> Probe:
-    """The GPUs of this machine by NVML; none where there is no driver."""
+def real_probe(parts: Partition) -> Probe:
+    """The GPUs of this machine by NVML, to be given in these parts; none where there is no driver."""
     if not os.path.exists("/proc/driver/nvidia/version"):
         return NoProbe()  # saves loading the library on machines without one
-    from shoal.agent.probe.nvml import NvmlFailed, NvmlProbe, numa_from_sysfs
+    from shoal.agent.probe.nvml import NvmlFailed, NvmlProbe, command_from_proc, numa_from_sysfs
     from shoal.agent.probe.nvml_library import NvmlLibrary
 
     try:
-        return NvmlProbe(NvmlLibrary(), numa_from_sysfs)
+        return NvmlProbe(NvmlLibrary(), numa_from_sysfs, command_from_proc, parts)
     except NvmlFailed as failure:
         log.error("an NVIDIA driver is loaded, but NVML does not answer: %s", failure)
         return NoProbe()

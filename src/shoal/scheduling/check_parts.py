@@ -34,7 +34,8 @@ def parts_asked_faults(parts: tuple[DevicePart, ...], asked: MemberAsk, devices:
         if part.charge != part_charge(part, device):
             faults.append(f"part of {part.device} is charged {part.charge} and not {part_charge(part, device)}")
         held = (0, 0) if ask.profile else share_held(ask.thousandths, ask.memory_bytes, device.memory_bytes)
-        right = part.profile == ask.profile if ask.profile else part.mode != "mig" and (part.thousandths, part.memory_bytes) == held
+        soft = (part.thousandths, part.memory_bytes, part.capped) == (*held, ask.thousandths > 0)
+        right = part.profile == ask.profile if ask.profile else part.mode != "mig" and soft
         if not right:
             faults.append(f"another part of {part.device} than asked")
     return faults

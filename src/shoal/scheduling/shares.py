@@ -42,6 +42,7 @@ class Piece(NamedTuple):
     thousandths: int = 0
     memory_bytes: int = 0
     tenant: str = ""
+    capped: bool = False
 
 
 Pieces = tuple[Piece, ...]
@@ -51,7 +52,7 @@ def piece_of(part: DevicePart, at: int, tenant: str) -> Piece:
     """What a record says that somebody holds, as it is counted here."""
     if part.mode == "mig":
         return Piece(at, "mig", part.profile, part.start)
-    return Piece(at, part.mode, "", 0, part.thousandths, part.memory_bytes, tenant)
+    return Piece(at, part.mode, "", 0, part.thousandths, part.memory_bytes, tenant, part.capped)
 
 
 def part_of(piece: Piece, uuid: str, device: DevicePlace) -> DevicePart:
@@ -62,7 +63,14 @@ def part_of(piece: Piece, uuid: str, device: DevicePlace) -> DevicePart:
         memory_bytes, charge = profile.memory_mib << 20, mig_charge(geometry, profile)
         return DevicePart(device=uuid, mode="mig", profile=piece.profile, start=piece.start, memory_bytes=memory_bytes, charge=charge)
     charge = share_charge(piece.thousandths, piece.memory_bytes, device.memory_bytes)
-    return DevicePart(device=uuid, mode=piece.mode, thousandths=piece.thousandths, memory_bytes=piece.memory_bytes, charge=charge)
+    return DevicePart(
+        device=uuid,
+        mode=piece.mode,
+        thousandths=piece.thousandths,
+        memory_bytes=piece.memory_bytes,
+        capped=piece.capped,
+        charge=charge,
+    )
 
 
 # --- one device -------------------------------------------------------------------------------------------------------------
@@ -202,7 +210,7 @@ def piece_on(device: DevicePlace, at: int, pieces: Pieces, ask: PieceAsk) -> Pie
     mode = device.partition.soft
     assert mode != "off"
     thousandths, memory_bytes = share_held(ask.thousandths, ask.memory_bytes, device.memory_bytes)
-    return Piece(at, mode, "", 0, thousandths, memory_bytes, ask.tenant)
+    return Piece(at, mode, "", 0, thousandths, memory_bytes, ask.tenant, ask.thousandths > 0)
 
 
 # --- all devices ------------------------------------------------------------------------------------------------------------

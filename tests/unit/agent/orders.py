@@ -8,18 +8,29 @@ from shoal.agent.environment import Login, Meeting, Places
 from shoal.model.attempt import Allocation, TaskPlace
 from shoal.model.command import Member, Prepare
 from shoal.model.job import JobSpec
+from shoal.model.part import DevicePart
 
 JOB = "0198c0de-0000-7000-8000-000000000001"
 GPUS = tuple(f"GPU-{i:08x}-0000-0000-0000-000000000000" for i in range(8))
 
 
 def prepare(spec: JobSpec | None = None, *, nodes: int = 1, node_rank: int = 0, tasks: int = 1, gpus: int = 0, **fields: Any) -> Prepare:
-    """A Prepare for one node of a gang; GPUs are split evenly over the node's tasks."""
-    each = gpus // tasks if tasks else 0
-    places = tuple(TaskPlace(rank=node_rank * tasks + i, local_rank=i, devices=GPUS[i * each : (i + 1) * each]) for i in range(tasks))
+    """A Prepare for one node of a gang; GPUs are split evenly over the node's tasks, as are `parts`."""
+    parts: tuple[DevicePart, ...] = fields.pop("parts", ())
+    each, pieces = (gpus // tasks, len(parts) // tasks) if tasks else (0, 0)
+    places = tuple(
+        TaskPlace(
+            rank=node_rank * tasks + i,
+            local_rank=i,
+            devices=GPUS[i * each : (i + 1) * each],
+            parts=parts[i * pieces : (i + 1) * pieces],
+        )
+        for i in range(tasks)
+    )
+    job = fields.pop("job", JOB)
     claim = Allocation(
-        id=f"{JOB}.1.{node_rank}",
-        job=JOB,
+        id=f"{job}.1.{node_rank}",
+        job=job,
         job_number=12,
         project="default",
         queue="research",
@@ -27,13 +38,14 @@ def prepare(spec: JobSpec | None = None, *, nodes: int = 1, node_rank: int = 0, 
         node=f"gpu{node_rank + 1:02d}",
         node_rank=node_rank,
         devices=GPUS[:gpus],
+        parts=parts,
         tasks=places,
         cpu_milli=fields.pop("cpu_milli", 0),
         group=fields.pop("group", ""),
     )
     return Prepare(
         allocation=claim.id,
-        job=JOB,
+        job=job,
         attempt=1,
         claim=claim,
         spec=spec or JobSpec(name="train", run="true"),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from orders import GPUS, JOB, members, prepare
 
 from shoal.agent.course import Course
+from shoal.agent.devices import instance_key
 from shoal.agent.engine import Engine
 from shoal.agent.holds import HoldJournal, Phase
 from shoal.agent.home import make_home
@@ -20,7 +21,7 @@ from shoal.agent.lease import Lease
 from shoal.agent.mail import Mail
 from shoal.agent.messages import Came, Message
 from shoal.agent.outbox import Outbox
-from shoal.agent.probe.protocol import DeviceGone, DeviceUse
+from shoal.agent.probe.protocol import DeviceGone, DeviceUse, PartFailed
 from shoal.agent.runtimes.host import HostRuntime
 from shoal.agent.supervisor import wire
 from shoal.agent.takeup import go_on, reconcile, restore
@@ -32,6 +33,7 @@ from shoal.model.command import Command, CommandRow, Commit, Prepare, Regroup, S
 from shoal.model.event import Report
 from shoal.model.job import CancelMode, Elastic, JobSpec, WorkDir
 from shoal.model.node import Device
+from shoal.model.part import DevicePart
 from shoal.model.reason import ReasonCode
 from shoal.model.values import CountRange
 from shoal.model.wire import LeaseTerms
@@ -55,6 +57,8 @@ class Bench:
     pretended: bool = True
     open_by: dict[str, tuple[int, ...]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    made: list[str] = field(default_factory=list)
+    refuse: str = ""
 
     def devices(self) -> tuple[Device, ...]:
         return ()
@@ -69,6 +73,21 @@ class Bench:
         if uuid in self.gone:
             raise DeviceGone(uuid)
         return self.open_by.get(uuid, ())
+
+    def part_uuid(self, part: DevicePart) -> str | None:
+        key = instance_key(part)
+        return part.device if part.mode != "mig" else f"MIG-{part.start}" if key in self.made else None
+
+    def make_part(self, part: DevicePart) -> str:
+        if self.refuse:
+            raise PartFailed(self.refuse)
+        if part.mode == "mig" and instance_key(part) not in self.made:
+            self.made.append(instance_key(part))
+        return self.part_uuid(part) or ""
+
+    def drop_part(self, part: DevicePart) -> None:
+        if instance_key(part) in self.made:
+            self.made.remove(instance_key(part))
 
 
 class Node:
@@ -373,6 +392,119 @@ def test_the_unkillable_are_told_and_their_devices_are_dirty(node: Node) -> None
     node.course.unkillable(wire.Unkillable(ALLOCATION, 1, (7,)))
     assert node.kinds()[-1] == "AllocationUnkillable"
     assert node.mail.load().dirty == GPUS[:1]
+
+
+# --- parts of GPUs --------------------------------------------------------------------------------------------------------
+OTHER = "0198c0de-0000-7000-8000-000000000002"
+
+
+def slices(*starts: int) -> tuple[DevicePart, ...]:
+    return tuple(DevicePart(device=GPUS[0], mode="mig", profile="1g.10gb", start=start) for start in starts)
+
+
+def share(thousandths: int = 250) -> tuple[DevicePart, ...]:
+    return (DevicePart(device=GPUS[0], mode="mps", thousandths=thousandths, capped=True),)
+
+
+def test_instances_are_there_from_the_preparation_to_the_end_and_others_lie_beside_them(node: Node) -> None:
+    """
+    1. a job has two instances: they are made, and its task sees them
+    2. another one lies beside them on the same GPU; one over them is refused, as is the whole GPU
+    3. the first job ends: its two go, the other one stays; now the place is free
+    """
+    node.course.prepare(prepare(parts=slices(5, 6)))
+    assert node.bench.made == [f"{GPUS[0]}@5", f"{GPUS[0]}@6"]
+    spawned = [order for order in node.give() if isinstance(order, wire.Spawn)]
+    assert spawned[0].env["CUDA_VISIBLE_DEVICES"] == "MIG-5,MIG-6"
+    node.course.prepare(prepare(job=OTHER, parts=slices(4)))
+    node.course.prepare(prepare(job="third", parts=slices(5)))
+    node.course.prepare(prepare(job="fourth", gpus=1))
+    refused = [report.reason.message for report in node.reports() if type(report).__name__ == "PrepareFailed"]  # type: ignore[union-attr]
+    assert refused == [
+        f"GPU {GPUS[0]}@5 is still held by allocation {ALLOCATION} on this node",
+        f"GPU {GPUS[0]} is still held by allocation {ALLOCATION} on this node",
+    ]
+    node.exit(0)
+    assert node.phase is Phase.RELEASED
+    assert node.bench.made == [f"{GPUS[0]}@4"]
+    node.course.prepare(prepare(job="third", parts=slices(5)))
+    assert node.course.devices.holders(GPUS[0]) == (f"{OTHER}.1.0", "third.1.0")
+    assert node.course.devices.held() == GPUS[:1]
+
+
+def test_an_instance_that_cannot_be_made_is_the_node_s_fault_and_leaves_nothing(node: Node) -> None:
+    node.bench.refuse = "no room"
+    node.course.prepare(prepare(parts=slices(5)))
+    failed = node.reports()[-1]
+    assert (type(failed).__name__, failed.of_node, failed.reason.message) == ("PrepareFailed", True, "no room")  # type: ignore[union-attr]
+    assert node.course.devices.held() == ()
+
+
+def test_the_next_agent_finds_the_instances_of_what_runs(node: Node) -> None:
+    node.course.prepare(prepare(parts=slices(5)))
+    node.give()
+    later = node.again(looked(wire.TaskLook(0, 100), alive=True))
+    assert later.course.holds[ALLOCATION].phase is Phase.STARTED
+    assert later.course.holds[ALLOCATION].ready is not None
+    assert later.course.devices.holders(f"{GPUS[0]}@5") == (ALLOCATION,)
+    later.exit(0)
+    assert later.bench.made == []
+
+
+def test_an_instance_that_is_still_open_is_dirty_and_stays(node: Node) -> None:
+    node.course.prepare(prepare(parts=slices(5)))
+    node.give()
+    node.bench.open_by["MIG-5"] = (4711,)
+    node.exit(0)
+    for _ in range(12):
+        node.clock.advance(1_000)
+        node.course.tick()
+    assert node.mail.load().dirty == GPUS[:1]
+    assert node.bench.made == [f"{GPUS[0]}@5"]
+    node.bench.open_by.clear()
+    node.clock.advance(1_000)
+    node.course.tick()
+    assert (node.phase, node.mail.load().dirty, node.bench.made) == (Phase.RELEASED, (), [])
+
+
+class Counted(Meter):
+    """Processes of allocations as the test says."""
+
+    def __init__(self, node: Node, pids: dict[str, tuple[int, ...]]) -> None:
+        super().__init__(node.bench, node.clock)
+        self.of = pids
+
+    def pids(self, allocation: str) -> tuple[int, ...]:
+        return self.of.get(allocation, ())
+
+
+def test_a_share_ends_clean_while_others_of_the_gpu_run_and_dirty_if_a_process_is_nobody_s(node: Node) -> None:
+    """
+    1. two jobs share a GPU; the first ends while the other one's process has it open: that is none of the first's
+    2. a third one ends, and a process has the GPU open that belongs to no holder: DIRTY until it is gone
+    """
+    node.course.meter = Counted(node, {f"{OTHER}.1.0": (20, 21)})
+    for job in (JOB, OTHER):
+        node.course.prepare(prepare(job=job, parts=share()))
+    node.give()
+    assert node.course.devices.holders(GPUS[0]) == (ALLOCATION, f"{OTHER}.1.0")
+    node.bench.open_by[GPUS[0]] = (20,)
+    node.exit(0)
+    assert node.phase is Phase.RELEASED
+    node.course.forget(ALLOCATION)
+
+    node.course.prepare(prepare(parts=share()))
+    node.give()
+    node.bench.open_by[GPUS[0]] = (20, 4711)
+    node.exit(0)
+    for _ in range(12):
+        node.clock.advance(1_000)
+        node.course.tick()
+    assert (node.phase, node.mail.load().dirty) == (Phase.EMPTY, GPUS[:1])
+    node.bench.open_by[GPUS[0]] = (20, 21)
+    node.clock.advance(1_000)
+    node.course.tick()
+    assert (node.phase, node.mail.load().dirty) == (Phase.RELEASED, ())
 
 
 # --- the next agent -------------------------------------------------------------------------------------------------------

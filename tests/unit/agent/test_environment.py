@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 from orders import GPUS, LOGIN, MEETING, PLACES, members, prepare
 
+from shoal.agent.devices import instance_key
 from shoal.agent.environment import Login, Meeting, Places, setup_environment, task_environment
 from shoal.model.job import Elastic, GroupSpec, JobSpec, Topology
+from shoal.model.part import DevicePart
 from shoal.model.values import CountRange
 
 GANG = prepare(nodes=2, node_rank=1, tasks=2, gpus=8, cpu_milli=16_000)
@@ -159,3 +161,58 @@ def test_what_the_agent_passes_on_comes_before_the_job() -> None:
     order = prepare(JobSpec(run="true", env={"LANG": "C"}))
     env = task_environment(order, order.claim.tasks[0], MEETING, Places("/w", "/s", "/h"), login)
     assert (env["PATH"], env["LANG"], env["HOME"], env["SHOAL_SECRETS"]) == ("/venv/bin:/bin", "C", "/s", "")
+
+
+# --- parts of GPUs --------------------------------------------------------------------------------------------------------
+def of_parts(*parts: DevicePart, tasks: int = 1, spec: JobSpec | None = None) -> list[dict[str, str]]:
+    """What each task on the node finds; instances have the UUID MIG-<start>."""
+    order = prepare(spec, tasks=tasks, parts=parts)
+    seen = {instance_key(part): f"MIG-{part.start}" for part in parts if part.mode == "mig"}
+    meeting = Meeting("127.0.0.1", 1, members(1, tasks))
+    return [task_environment(order, task, meeting, PLACES, LOGIN, seen) for task in order.claim.tasks]
+
+
+def test_a_task_sees_its_mig_instance_by_the_uuid_that_it_has_now() -> None:
+    one, other = of_parts(
+        DevicePart(device=GPUS[0], mode="mig", profile="1g.10gb", start=6, memory_bytes=9_984 << 20),
+        DevicePart(device=GPUS[0], mode="mig", profile="1g.10gb", start=5),
+        tasks=2,
+    )
+    assert (one["CUDA_VISIBLE_DEVICES"], other["NVIDIA_VISIBLE_DEVICES"]) == ("MIG-6", "MIG-5")
+    assert (one["PET_NPROC_PER_NODE"], one["SLURM_GPUS_ON_NODE"]) == ("1", "2")
+    shares = {name: value for name, value in one.items() if name.startswith(("SHOAL_GPU_SHARE", "CUDA_MPS"))}
+    assert shares == {
+        "SHOAL_GPU_SHARE_MODE": "mig",
+        "SHOAL_GPU_SHARE_PROFILE": "1g.10gb",
+        "SHOAL_GPU_SHARE_MEMORY_BYTES": str(9_984 << 20),
+    }
+    assert "SHOAL_GPU_SHARE_MEMORY_BYTES" not in other  # the driver's figure for it is not known
+
+
+def test_a_share_under_mps_is_held_to_its_threads_and_memory_whatever_the_job_says() -> None:
+    share = DevicePart(device=GPUS[3], mode="mps", thousandths=125, memory_bytes=10 << 30, capped=True)
+    own = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "CUDA_MPS_PIPE_DIRECTORY": "/run/mps"}
+    (env,) = of_parts(share, spec=JobSpec(run="true", env=own))
+    assert env["CUDA_VISIBLE_DEVICES"] == GPUS[3]
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "12.5"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
+    assert env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
+    assert (env["SHOAL_GPU_SHARE"], env["SHOAL_GPU_SHARE_MODE"], env["SHOAL_GPU_SHARE_MEMORY_BYTES"]) == ("125", "mps", str(10 << 30))
+
+
+def test_a_share_of_memory_alone_has_no_limit_of_threads_and_a_time_slice_none_at_all() -> None:
+    (env,) = of_parts(DevicePart(device=GPUS[0], mode="mps", thousandths=125, memory_bytes=10 << 30))
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in env
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
+    (env,) = of_parts(DevicePart(device=GPUS[0], mode="time-slice", thousandths=500, memory_bytes=40 << 30, capped=True))
+    assert not any(name.startswith("CUDA_MPS") for name in env)
+    assert env["SHOAL_GPU_SHARE"] == "500"
+
+
+def test_setup_sees_all_parts_of_the_node_and_who_has_none_hears_of_none() -> None:
+    parts = tuple(DevicePart(device=GPUS[0], mode="mig", profile="1g.10gb", start=start) for start in (6, 5))
+    order = prepare(tasks=2, parts=parts)
+    seen = {instance_key(part): f"MIG-{part.start}" for part in parts}
+    assert setup_environment(order, MEETING, PLACES, LOGIN, seen)["CUDA_VISIBLE_DEVICES"] == "MIG-6,MIG-5"
+    env = task_environment(GANG, GANG.claim.tasks[1], MEETING, PLACES, LOGIN)
+    assert not any(name.startswith(("SHOAL_GPU_SHARE", "CUDA_MPS")) for name in env)

@@ -6,7 +6,9 @@ import pytest
 
 from shoal.agent.probe import machine
 from shoal.agent.probe.pretended import PretendedProbe, make_devices, parse_pretend, pretended_use
+from shoal.agent.probe.protocol import PartFailed
 from shoal.facts.gpus import GPUS, gpu_named, model_of
+from shoal.model.part import DevicePart
 from shoal.testing.clock import SimulatedClock
 
 
@@ -102,3 +104,50 @@ def test_the_machine_is_read() -> None:
     assert len(machine.boot_id()) == 36
     assert machine.address_towards("http://127.0.0.1:7461") == "127.0.0.1"
     assert machine.address_towards("http://no.such.host.invalid:1") == "127.0.0.1"
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------------
+def test_pretended_gpus_may_be_given_in_parts() -> None:
+    devices = make_devices("n1", parse_pretend("h100:1+mps=4,h100:1+mig,a100:1+mig=3g.40gb@4/1g.10gb@0,h100:1"))
+    assert [(d.partition.whole, d.partition.mig, d.partition.soft, d.mig) for d in devices] == [
+        (True, "off", "mps", "off"),
+        (False, "reshape", "off", "on"),
+        (False, "fixed", "off", "on"),
+        (True, "off", "off", "off"),
+    ]
+    assert [(i.profile, i.start) for i in devices[2].partition.instances] == [("1g.10gb", 0), ("3g.40gb", 4)]
+    assert len({i.uuid for i in devices[2].partition.instances}) == 2
+    assert all(i.uuid.startswith("MIG-") for i in devices[2].partition.instances)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("l40s:2+mig", "l40s has no MIG"),
+        ("h100:1+mig=1g.5gb@0", r"h100 has no 1g\.5gb"),
+        ("h100:1+halves", "give whole, mps"),
+        ("h100:1+mps=99", "1 to 48"),
+    ],
+)
+def test_parts_that_cannot_be_are_told(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_pretend(text)
+
+
+def test_pretended_instances_come_and_go_and_only_their_own_processes_have_them_open() -> None:
+    held: dict[str, tuple[int, ...]] = {}
+    probe = PretendedProbe("n1", "h100:1+mig,h100:1+mig=1g.10gb@0", SimulatedClock(), lambda key: held.get(key, ()))
+    made, cut = probe.devices()
+    part = DevicePart(device=made.uuid, mode="mig", profile="1g.10gb", start=6)
+    assert probe.part_uuid(part) is None
+    uuid = probe.make_part(part)
+    assert probe.make_part(part) == probe.part_uuid(part) == uuid
+    held[f"{made.uuid}@6"] = (4711,)
+    assert (probe.processes(uuid), probe.processes(cut.partition.instances[0].uuid)) == ((4711,), ())
+    probe.drop_part(part)
+    assert probe.part_uuid(part) is None
+    fixed = DevicePart(device=cut.uuid, mode="mig", profile="1g.10gb", start=0)
+    probe.drop_part(fixed)
+    assert probe.make_part(fixed) == cut.partition.instances[0].uuid
+    with pytest.raises(PartFailed, match="no instance at 1"):
+        probe.make_part(DevicePart(device=cut.uuid, mode="mig", profile="1g.10gb", start=1))

@@ -2,21 +2,28 @@
 Real GPUs, by NVML. `Nvml` is the narrow door to the library: the dozen calls that are made, in plain types, so that recorded answers
 of other machines can stand in for it (`tests/unit/agent/test_nvml.py`).
 
-NVML is not asked about MIG instances yet: a GPU in MIG mode is shown with `mig: on` and is not handed out whole.
+A GPU in MIG mode is handed out in instances only: those it is cut into, or, where the node may reshape, those that jobs ask for. The mode
+itself is the operator's: on older products a change of it needs a reset of the GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
-from shoal.agent.probe.protocol import DeviceGone, DeviceUse
+from shoal.agent.probe.instances import Instances, MigDoor, cut_of
+from shoal.agent.probe.protocol import DeviceGone, DeviceUse, PartFailed
 from shoal.facts.gpus import model_of
+from shoal.facts.mig import geometry_of
 from shoal.model.node import Device
+from shoal.model.part import DevicePart, Partition
 from shoal.model.reason import Reason, ReasonCode
 
+MPS_SERVER = "nvidia-cuda-mps"
+"""nvidia-cuda-mps-server as the kernel cuts it: it has the GPU open for its clients, and stays when the last is gone."""
 SINGLE_SWITCH = 10
 """NVML_TOPOLOGY_SINGLE: two devices behind one PCIe switch."""
 P2P_OK = 0
@@ -31,7 +38,7 @@ class NvmlFailed(Exception):
         self.gone = gone
 
 
-class Nvml(Protocol):
+class Nvml(MigDoor, Protocol):
     """The calls used; handles are opaque. Each raises NvmlFailed."""
 
     def driver_version(self) -> str: ...
@@ -64,13 +71,19 @@ class Nvml(Protocol):
 
 
 class NvmlProbe:
-    """See module. `numa_of` gives the NUMA node of a PCI address."""
+    """
+    See module. `numa_of` gives the NUMA node of a PCI address, `command_of` the name of a process; `parts` is how GPUs may be given in
+    parts.
+    """
 
     pretended = False
 
-    def __init__(self, nvml: Nvml, numa_of: Any) -> None:
+    def __init__(self, nvml: Nvml, numa_of: Callable[[str], int], command_of: Callable[[int], str], parts: Partition) -> None:
         self._nvml = nvml
         self._numa_of = numa_of
+        self._command_of = command_of
+        self._parts = parts
+        self._instances = Instances(nvml, NvmlFailed)
         self._seen: dict[str, Device] = {}
 
     def driver(self) -> str | None:
@@ -108,9 +121,42 @@ class NvmlProbe:
 
     def processes(self, uuid: str) -> tuple[int, ...]:
         try:
-            return self._nvml.compute_pids(self._nvml.handle_by_uuid(uuid))
+            pids = self._nvml.compute_pids(self._nvml.handle_by_uuid(uuid))
         except NvmlFailed as failure:
             raise DeviceGone(f"GPU {uuid}: {failure}") from failure
+        if self._parts.soft != "mps":
+            return pids
+        return tuple(pid for pid in pids if self._command_of(pid) != MPS_SERVER)
+
+    # --- parts ----------------------------------------------------------------------------------------------------------------
+    def part_uuid(self, part: DevicePart) -> str | None:
+        if part.mode != "mig":
+            return part.device
+        return self._instances.find(*self._whole_of(part), part)
+
+    def make_part(self, part: DevicePart) -> str:
+        return part.device if part.mode != "mig" else self._instances.make(*self._whole_of(part), part)
+
+    def drop_part(self, part: DevicePart) -> None:
+        if part.mode == "mig":
+            self._instances.drop(*self._whole_of(part), part)
+
+    def _whole_of(self, part: DevicePart) -> tuple[Any, Device]:
+        device = self._seen.get(part.device) or next((d for d in self.devices() if d.uuid == part.device), None)
+        if device is None:
+            raise PartFailed(f"this machine has no GPU {part.device}")
+        try:
+            return self._nvml.handle_by_uuid(part.device), device
+        except NvmlFailed as failure:
+            raise PartFailed(f"GPU {part.device}: {failure}") from failure
+
+    def _partition(self, handle: Any, model: str, memory_bytes: int, mig_on: bool) -> Partition:
+        """Of a GPU in MIG mode its instances, unless they are made as asked for; of any other what the node says."""
+        if not mig_on:
+            return self._parts if self._parts.mig == "off" else Partition()
+        if self._parts.mig == "reshape":
+            return self._parts
+        return Partition(whole=False, mig="fixed", instances=cut_of(self._nvml.instances(handle), geometry_of(model, memory_bytes)))
 
     def _handles(self) -> tuple[dict[int, Any], dict[int, str]]:
         handles: dict[int, Any] = {}
@@ -128,17 +174,19 @@ class NvmlProbe:
 
     def _device(self, index: int, handle: Any, island: int, switch: int) -> Device:
         product, pci = self._nvml.product(handle), self._nvml.pci(handle)
+        model, memory_bytes, mig_on = model_of(product), self._nvml.memory(handle)[0], self._nvml.mig_on(handle)
         return Device(
             uuid=self._nvml.uuid(handle),
             index=index,
-            model=model_of(product),
+            model=model,
             product=product,
-            memory_bytes=self._nvml.memory(handle)[0],
+            memory_bytes=memory_bytes,
             island=island,
             switch=switch,
             numa=self._numa_of(pci),
             pci=pci,
-            mig="on" if self._nvml.mig_on(handle) else "off",
+            mig="on" if mig_on else "off",
+            partition=self._partition(handle, model, memory_bytes, mig_on),
         )
 
 
@@ -169,6 +217,15 @@ def _ask(joined: Any, one: Any, other: Any) -> bool:
 def _broken(device: Device, why: str) -> Device:
     reason = Reason(code=ReasonCode.DEVICE_LOST, message=f"GPU {device.index} ({device.uuid}): {why}")
     return msgspec.structs.replace(device, broken=reason)
+
+
+def command_from_proc(pid: int) -> str:
+    """The name of a process, of at most 15 characters; empty for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def numa_from_sysfs(pci: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.model.node import Device
+from shoal.model.part import DevicePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,28 @@ class Probe(Protocol):
         ...
 
     def processes(self, uuid: str) -> tuple[int, ...]:
-        """Processes that have the GPU open for computing. Raises DeviceGone when it does not answer: then nothing is known."""
+        """Processes that have the GPU, or MIG instance, open for computing. Raises DeviceGone where it does not answer."""
+        ...
+
+    def part_uuid(self, part: DevicePart) -> str | None:
+        """The UUID by which a task sees a part of a GPU; None for an instance that is not there."""
+        ...
+
+    def make_part(self, part: DevicePart) -> str:
+        """As `part_uuid`; an instance that is not there is made, idle ones in its way go. Raises PartFailed where that cannot be."""
+        ...
+
+    def drop_part(self, part: DevicePart) -> None:
+        """An instance that was made for a job goes, where the node makes them; else nothing. Raises PartFailed."""
         ...
 
 
 class DeviceGone(Exception):
     """The GPU is not there any more or does not answer."""
+
+
+class PartFailed(Exception):
+    """A MIG instance is not there and cannot be made, or does not go."""
 
 
 class NoProbe:
@@ -58,3 +75,11 @@ class NoProbe:
 
     def processes(self, uuid: str) -> tuple[int, ...]:
         raise DeviceGone(f"this machine has no GPU {uuid}")
+
+    def part_uuid(self, part: DevicePart) -> str | None:  # noqa: ARG002
+        return None
+
+    def make_part(self, part: DevicePart) -> str:
+        raise PartFailed(f"this machine has no GPU {part.device}")
+
+    def drop_part(self, part: DevicePart) -> None: ...

@@ -12,7 +12,8 @@ import hashlib
 import os
 import shutil
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +53,8 @@ class Ready:
 
     identity: Identity
     binds: tuple[wire.Bind, ...]
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """UUIDs of MIG instances by `instance_key`."""
 
 
 class HostRuntime:
@@ -177,13 +180,13 @@ class HostRuntime:
 
     def setup(self, order: Prepare, ready: Ready, meeting: Meeting) -> wire.Spawn:
         """The order that runs the setup script."""
-        env = setup_environment(order, meeting, self._places(order, meeting), ready.identity.login)
+        env = setup_environment(order, meeting, self._places(order, meeting), ready.identity.login, ready.seen)
         argv = _script_argv(f"{self._home.private(order.allocation)}/.setup", order.spec.setup or "")
         return self._spawn(order, ready, SETUP_RANK, argv, env, None)
 
     def task(self, order: Prepare, ready: Ready, meeting: Meeting, task: TaskPlace) -> wire.Spawn:
         """The order that runs one task."""
-        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login)
+        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login, ready.seen)
         terminal = order.spec.interactive and task.rank == 0
         window = wire.Window() if terminal else None
         if terminal:
@@ -192,7 +195,7 @@ class HostRuntime:
 
     def exec(self, order: Prepare, ready: Ready, meeting: Meeting, task: TaskPlace, argv: tuple[str, ...]) -> wire.Exec:
         """The order that runs a further command beside a task."""
-        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login)
+        env = task_environment(order, task, meeting, self._places(order, meeting), ready.identity.login, ready.seen)
         return wire.Exec(order.allocation, task.rank, argv, env, self._work(order), ready.identity.user, ready.binds)
 
     def _spawn(

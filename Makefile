@@ -61,7 +61,7 @@ check: .venv/dev ## lint, format, types, layers
 settle-long: .venv/dev ## 10,000 random worlds in which preemption must come to rest; CI plays 300
 	SETTLE_WORLDS=10000 $(BIN)/python -m pytest -q -x -n $(WORKERS) tests/property/test_settles.py $(ARGS)
 
-.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-swf bench-openb
+.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-kueue bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)
 bench-e2e: .venv/dev ## 1,000 jobs from submit to end, in turn with a real Slurm
@@ -72,6 +72,8 @@ bench-start: .venv/dev ## how fast commands and `shoal up` are there
 	$(BIN)/python bench/start.py $(ARGS)
 bench-verdict: .venv/dev ## a hard "no", a large reclaim, a backfill of 10,000
 	$(BIN)/python bench/verdict.py $(ARGS)
+bench-kueue: .venv/dev ## Kueue's load generators in real time through the control plane's use cases
+	$(BIN)/python bench/kueue.py $(ARGS)
 bench-swf: .venv/dev ## a generated log replayed on virtual time
 	$(BIN)/python bench/swf.py $(ARGS)
 bench-openb: .venv/dev ## how much of a fleet each packing policy fills, against published figures (20 min)

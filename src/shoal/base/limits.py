@@ -115,6 +115,16 @@ RESIZES_PER_CYCLE_MAX: Final = 32
 """Elastic jobs that are looked at in one cycle, whether they could grow: about half a millisecond each on a large fleet."""
 WAITERS_LOOKED_AT_MAX: Final = 512
 """Distinct waiting asks looked at before anybody grows; with more than these, somebody is taken to wait for the room."""
+BRIEF_REASONS_MAX: Final = 64
+"""Distinct asks for which a list of jobs says why they wait. A judgement each; a page rarely has more."""
+BLOCKERS_LOOKED_AT_MAX: Final = 1_024
+"""Running jobs among which those in the way of a job are sought. More hold too little each to be in a small set."""
+BLOCKER_SETS_MAX: Final = 256
+"""Sets of running jobs tried for one `why`. At some 0.1 ms each, what a person does not notice; past it the set is only enough."""
+LIMITS_TRIED_MAX: Final = 8
+"""Shorter time limits tried for one `why`: one per start that room is kept for."""
+NODES_BACK_TRIED_MAX: Final = 8
+"""Nodes away that are tried for one `why`. Who misses more than that needs no list of them."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

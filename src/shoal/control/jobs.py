@@ -25,7 +25,7 @@ from shoal.lifecycle.array import counted
 from shoal.lifecycle.job import advance_job
 from shoal.model.change import ChangeSet
 from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested, ResizeRequested
-from shoal.model.job import ENDED, CancelMode, Job
+from shoal.model.job import ENDED, CancelMode, Job, JobState
 from shoal.model.snapshot import Picture
 from shoal.model.values import Duration
 from shoal.model.wire import Explanation, JobPage, JobPatch, JobView
@@ -78,8 +78,17 @@ def list_jobs(plane: Plane, caller: Caller, query: JobQuery) -> JobPage:
     as_of = plane.store.version() if query.as_of is None else query.as_of
     found = plane.store.list_jobs(msgspec.structs.replace(query, limit=limit + 1, as_of=as_of))
     more = len(found) > limit
-    items = found[:limit]
+    items = _with_reasons(plane, found[:limit])
     return JobPage(items=items, next=str(items[-1].number) if more else None, resource_version=as_of)
+
+
+def _with_reasons(plane: Plane, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """The jobs, those that wait for quota, room or their turn with the reason that no record holds, since it changes with every cycle."""
+    silent = tuple(job.id for job in jobs if job.state is JobState.QUEUED and job.reason is None and not job.is_array)
+    if not silent:
+        return jobs
+    reasons = plane.schedule.brief_reasons(silent, plane.clock.now_ms())
+    return tuple(msgspec.structs.replace(job, reason=reasons[job.id]) if job.id in reasons else job for job in jobs)
 
 
 def view_job(plane: Plane, caller: Caller, project: str, ref: str) -> JobView:

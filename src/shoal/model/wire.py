@@ -313,6 +313,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ahead: tuple[str, ...] = ()
     """The jobs before it, by address, at most HOLDERS_SHOWN_MAX."""
     hints: tuple[str, ...] = ()
+    """What would start it, each tried before it is told, and advice."""
+    blockers: tuple[str, ...] = ()
+    """Jobs, by address, whose end would start it."""
+    blockers_smallest: bool | None = None
+    """True: no smaller set of jobs would do. False: these are enough, and perhaps fewer are. None without blockers."""
     earliest_start_ms: int | None = None
     as_of_ms: int = 0
 

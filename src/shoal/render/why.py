@@ -9,6 +9,7 @@ from shoal.render.look import Look, clean, wrap
 
 _REASONS_SHOWN_MAX = 5
 _HOLDERS_SHOWN_MAX = 4
+_HINTS_SHOWN_MAX = 8
 _NAMES_SHOWN_MAX = 8
 
 
@@ -95,4 +96,4 @@ def _hints(why: Explanation, look: Look) -> list[str]:
     if not hints:
         return []
     dash = look.pick("→", "->")
-    return ["", "What would help:"] + [line for hint in hints[:_REASONS_SHOWN_MAX] for line in wrap(hint, look, "     ", f"  {dash} ")]
+    return ["", "What would help:"] + [line for hint in hints[:_HINTS_SHOWN_MAX] for line in wrap(hint, look, "     ", f"  {dash} ")]

@@ -1,24 +1,24 @@
 """
-Who holds what a shape waits for, and the smallest changes that would start it. Read-only; for `explain`, never inside a cycle.
+Who holds what a shape waits for, and a set of jobs in the way of it. Read-only; for `explain`, never inside a cycle.
 
-The set of jobs in the way is found greedily: the nodes that miss least, on each the largest jobs first, then every job given back
-that is not needed after all. It is small and it is enough, but not proven to be the smallest.
+The set is found greedily: the nodes that miss least, on each the largest jobs first, then every job given back that is not needed after
+all. It is where `smallest` begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from shoal.base import limits
 from shoal.model.attempt import Allocation
-from shoal.model.node import Node, NodeState
+from shoal.model.node import NodeState
 from shoal.model.reason import Holder
 from shoal.scheduling.board import Board
 from shoal.scheduling.rooms import Need, accepted_devices
 from shoal.scheduling.shares import room_for
-from shoal.scheduling.shortfall import Shortfall, nodes_text
+from shoal.scheduling.shortfall import Shortfall
 
 
 def holders_of(board: Board, model: str | None, queues: frozenset[str] | None = None, pool: str = "") -> tuple[Holder, ...]:
@@ -53,7 +53,7 @@ def tree_of(board: Board, queue: str) -> frozenset[str]:
 
 
 def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(nodes, jobs by address): if these jobs ended, these nodes could take the members that are missing. Empty if no jobs would do."""
+    """(nodes, jobs by id): if these jobs ended, these nodes could take the members that are missing. Empty if no jobs would do."""
     need = shortfall.part.need
     looked_at = _rows_if_empty(board, need)[: max(limits.BLOCKING_NODES_MAX, 2 * shortfall.missing)]
     candidates = [(len(jobs), row, jobs) for row in looked_at if (jobs := _in_the_way_on(board, row, need))]
@@ -62,7 +62,7 @@ def jobs_in_the_way(board: Board, shortfall: Shortfall) -> tuple[tuple[str, ...]
     if len(chosen) < shortfall.missing:
         return (), ()
     nodes = tuple(board.columns.nodes[row].id for _, row, _ in chosen)
-    return nodes, addresses(board, dict.fromkeys(held.job for _, _, jobs in chosen for held in jobs))
+    return nodes, tuple(dict.fromkeys(held.job for _, _, jobs in chosen for held in jobs))
 
 
 def addresses(board: Board, job_ids: Iterable[str]) -> tuple[str, ...]:
@@ -77,40 +77,12 @@ def listed(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def hints_for(board: Board, shortfall: Shortfall) -> tuple[str, ...]:
-    """Changes that would start it, each in words: nodes that come back, a smaller gang, fewer GPUs on each node, jobs that end."""
-    hints = []
-    back = _closed_nodes_with_room(board, shortfall)
-    if back:
-        named = listed([f"{node.id} ({node.state})" for node in back])
-        hints.append(f"starts if {'node' if len(back) == 1 else 'nodes'} {named} came back")
-    if 0 < shortfall.nodes_fitting < shortfall.nodes_asked:
-        hints.append(f"starts if the gang were {nodes_text(shortfall.nodes_fitting)} or fewer")
-    each = _gpus_each(shortfall)
-    if each:
-        hints.append(f"starts if it asked for {each} GPU{'' if each == 1 else 's'} or fewer on each node")
-    nodes, jobs = jobs_in_the_way(board, shortfall)
-    if jobs:
-        hints.append(f"starts if {'job' if len(jobs) == 1 else 'jobs'} {listed(jobs)} on {listed(nodes)} ended")
-    return tuple(hints)
-
-
-def _gpus_each(shortfall: Shortfall) -> int:
-    """The most GPUs that as many nodes as asked have free, where that is fewer than asked."""
-    if not shortfall.resource.startswith("gpu/") or len(shortfall.free_by_row) < shortfall.nodes_asked:
-        return 0
-    descending = np.sort(shortfall.free_by_row)[::-1]
-    each = int(descending[shortfall.nodes_asked - 1])
-    return each if each < shortfall.part.need.member.gpus else 0
-
-
-def _closed_nodes_with_room(board: Board, shortfall: Shortfall) -> list[Node]:
+def closed_nodes_that_fit(board: Board, shortfall: Shortfall) -> Iterator[int]:
+    """Rows of nodes that take no work, are not given up, and would have room for a member."""
     columns, need = board.columns, shortfall.part.need
-    back = []
     for row in np.flatnonzero(~columns.open).tolist():
         if columns.nodes[row].state is not NodeState.LOST and _fits(board, row, need, ()):
-            back.append(columns.nodes[row])
-    return back[: shortfall.missing] if shortfall.missing and len(back) >= shortfall.missing else []
+            yield row
 
 
 def _rows_if_empty(board: Board, need: Need) -> list[int]:

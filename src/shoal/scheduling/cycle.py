@@ -22,6 +22,8 @@ Cost: what changed since the last cycle, plus queues, plus distinct shapes, time
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from shoal.base import limits
@@ -58,10 +60,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
         run.go()
         # 8. tell
         waits = run.waits()
-    decisions = (*run.places, *run.reservations.decisions(), *run.clearer.decisions(), *run.grower.made, *waits)
-    wakes = [at for at in (board.pending.next_time_ms(), run.clearer.wake_ms) if at is not None]
-    next_at_ms = now_ms if run.bound or run.clearer.bound else min(wakes, default=None)
-    return Plan(version=board.version, decisions=decisions, counters=run.counters(), next_at_ms=next_at_ms)
+    return run.plan(waits)
 
 
 class Forecast(NamedTuple):
@@ -72,23 +71,51 @@ class Forecast(NamedTuple):
     others: tuple[Reserved, ...]
 
 
-def forecast(board: Board, policy: Policy, now_ms: int, job_id: str) -> Forecast:
+class Ahead:
+    """A cycle as of now, held open for questions: what it placed is taken, and what it keeps for others is kept."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self.board = run.board
+        self.ledger = run.ledger
+        self.stopping = frozenset(victim.job_id for made in run.clearer.made for victim in made.victims)
+        """Jobs that this cycle would stop, move or shrink: their room is somebody's already."""
+
+    def places(self, job_id: str) -> bool:
+        """True if the cycle starts this job."""
+        return any(place.job == job_id for place in self._run.places)
+
+    def forecast(self, job_id: str) -> Forecast:
+        """The earliest start of one pending job, however far away, as far as it is known."""
+        run, filed = self._run, self.board.pending.filed(job_id)
+        made = {reserved.job_id: reserved for reserved in run.reservations.made}
+        placed = self.places(job_id)
+        others = tuple(reserved for reserved in made.values() if reserved.job_id != job_id)
+        mine = made.get(job_id)
+        if mine is None and filed is not None and not placed and filed.queue in self.board.quota.vertices:
+            mine = run.reservations.forecast(Candidate(filed.queue, filed.key, filed.lane, blocked=True))
+        return Forecast(placed, mine, others)
+
+    def found(self, candidate: Candidate) -> Placement | None:
+        """Where the candidate would start now, beside all that this cycle placed and keeps; it may be another shape of a pending job."""
+        return self._run.reservations.asked(candidate)
+
+    def plan(self) -> Plan:
+        """What the cycle decided."""
+        return self._run.plan(self._run.waits())
+
+
+@contextmanager
+def look_ahead(board: Board, policy: Policy, now_ms: int) -> Iterator[Ahead]:
     """
-    The earliest start of one pending job, beside what a cycle now would place and reserve; however far away, as far as it is known.
+    The cycle as it would run now, to ask what would be if; the board is as it was when the questions are over.
 
     Costs a cycle. `board.begin_cycle` was said.
     """
-    filed = board.pending.filed(job_id)
     run = _Run(board, policy, now_ms)
     with run.ledger.trial():
         run.go()
-        made = {reserved.job_id: reserved for reserved in run.reservations.made}
-        placed = any(place.job == job_id for place in run.places)
-        others = tuple(reserved for reserved in made.values() if reserved.job_id != job_id)
-        mine = made.get(job_id)
-        if mine is None and filed is not None and not placed:
-            mine = run.reservations.forecast(Candidate(filed.queue, filed.key, filed.lane, blocked=True))
-    return Forecast(placed, mine, others)
+        yield Ahead(run)
 
 
 class _Run:
@@ -112,6 +139,13 @@ class _Run:
     @property
     def bound(self) -> bool:
         return len(self.places) >= self._placed_max or self._attempts >= limits.ATTEMPTS_PER_CYCLE_MAX
+
+    def plan(self, waits: list[Wait]) -> Plan:
+        """Everything decided."""
+        decisions = (*self.places, *self.reservations.decisions(), *self.clearer.decisions(), *self.grower.made, *waits)
+        wakes = [at for at in (self.board.pending.next_time_ms(), self.clearer.wake_ms) if at is not None]
+        next_at_ms = self.now_ms if self.bound or self.clearer.bound else min(wakes, default=None)
+        return Plan(version=self.board.version, decisions=decisions, counters=self.counters(), next_at_ms=next_at_ms)
 
     def go(self) -> None:
         """All candidates in turn, until nobody is left or a bound is reached."""

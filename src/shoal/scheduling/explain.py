@@ -22,12 +22,14 @@ from shoal.model.reason import Reason, ReasonCode
 from shoal.model.wire import Explanation
 from shoal.scheduling.admit import Gate, dependency_met
 from shoal.scheduling.asks import shape_of
-from shoal.scheduling.blockers import addresses, hints_for, holders_of, listed, tree_of
+from shoal.scheduling.blockers import addresses, holders_of, listed, tree_of
 from shoal.scheduling.board import Board
-from shoal.scheduling.cycle import Forecast, forecast
+from shoal.scheduling.counterfactual import Changes, changes_for, hints_of
+from shoal.scheduling.cycle import Ahead, Forecast, look_ahead
 from shoal.scheduling.expected import expected_reason, unknown_hint
 from shoal.scheduling.limited import limit_reasons
 from shoal.scheduling.options import Option, options_for
+from shoal.scheduling.order import Candidate
 from shoal.scheduling.pending import Filed
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
@@ -48,6 +50,8 @@ _WITHOUT_FORECAST = frozenset(
     }
 )
 """Causes that no end of another job that is known takes away."""
+_LIMIT_CODES = frozenset({ReasonCode.ARRAY_LIMIT, ReasonCode.QUEUE_JOBS_LIMIT, ReasonCode.USER_JOBS_LIMIT, ReasonCode.USER_GPUS_LIMIT})
+"""Causes beside which no change of room or quota would start it."""
 _ROOM_CODES = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTATION, ReasonCode.TOPOLOGY, ReasonCode.AVOIDED})
 
 
@@ -122,27 +126,52 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
     filed = board.pending.filed(job.id)
     if filed is None:
         return _answer(job, "is being cancelled", now_ms)
-    position, ahead = _place_in_queue(board, filed)
+    position, before = _place_in_queue(board, filed)
     if job.id in board.claims_by:
         freeing = (_claimed_reason(board, job),)
-        return replace(_answer(job, freeing[0].message, now_ms, freeing), position=position, ahead=ahead)
+        return replace(_answer(job, freeing[0].message, now_ms, freeing), position=position, ahead=before)
     reasons = _pending_reasons(board, policy, job)
+    if any(reason.code is ReasonCode.ARRAY_LIMIT for reason in reasons):
+        return replace(_answer(job, reasons[0].message, now_ms, reasons), position=position, ahead=before)
     if any(reason.code in _WITHOUT_FORECAST for reason in reasons):
-        answer = _answer(job, reasons[0].message, now_ms, reasons)
-        return replace(answer, position=position, ahead=ahead)
-    told = forecast(board, policy, now_ms, job.id)
+        with look_ahead(board, policy, now_ms) as ahead:
+            changes = _changes(ahead, filed, ahead.forecast(job.id), now_ms)
+        hints = hints_of(board, policy, now_ms, job.id, changes)
+        answer = _with_changes(_answer(job, reasons[0].message, now_ms, reasons), board, changes, hints)
+        return replace(answer, position=position, ahead=before)
+    with look_ahead(board, policy, now_ms) as ahead:
+        told = ahead.forecast(job.id)
+        limited = any(reason.code in _LIMIT_CODES for reason in reasons)
+        changes = Changes(()) if limited else _changes(ahead, filed, told, now_ms)
+    hints = hints_of(board, policy, now_ms, job.id, changes)
     if not reasons:
         reasons = (_kept_reason(board, told) or _behind_reason(board, job, position),)
     headline, starts_ms = reasons[0].message, now_ms if told.placed else None
     if told.reserved is not None:
         reasons = (*reasons, expected_reason(board, told.reserved, now_ms))
         starts_ms = max(told.reserved.start_ms, now_ms)
-    answer = _answer(job, headline, now_ms, reasons)
+    answer = _with_changes(_answer(job, headline, now_ms, reasons), board, changes, hints)
     if policy.preempt and any(reason.code in _ROOM_CODES for reason in reasons):
         answer = replace(answer, hints=(*answer.hints, *unstoppable_hints(board, job, options_for(shape_of(job), board.columns))))
     if starts_ms is None:
         answer = replace(answer, hints=(*answer.hints, unknown_hint(board)))
-    return replace(answer, position=position, ahead=ahead, earliest_start_ms=starts_ms)
+    return replace(answer, position=position, ahead=before, earliest_start_ms=starts_ms)
+
+
+def _changes(ahead: Ahead, filed: Filed, told: Forecast, now_ms: int) -> Changes:
+    """What would start it; nothing for one that would start anyhow."""
+    vertex = ahead.board.quota.vertices.get(filed.queue)
+    if told.placed or vertex is None or is_closed(vertex):
+        return Changes(())
+    starts_ms = tuple(other.start_ms for other in told.others)
+    return changes_for(ahead, Candidate(filed.queue, filed.key, filed.lane), starts_ms, now_ms)
+
+
+def _with_changes(answer: Explanation, board: Board, changes: Changes, hints: tuple[str, ...]) -> Explanation:
+    found = changes.in_the_way
+    blockers = addresses(board, found.jobs) if found is not None else ()
+    smallest = found.smallest if found is not None else None
+    return replace(answer, hints=(*answer.hints, *hints), blockers=blockers, blockers_smallest=smallest)
 
 
 def _gate_reasons(board: Board, job: Job, now_ms: int) -> tuple[Reason, ...]:
@@ -263,7 +292,7 @@ def _capacity_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, .
         found.append(_with_holders(board, quota, tree_of(board, job.queue)))
     room = room_reason(board, shape, options, policy)
     if room is not None:
-        found.append(_with_blockers(board, _with_holders(board, room, None, _asked_of(board, options)), options))
+        found.append(_with_holders(board, room, None, _asked_of(board, options)))
     return tuple(found)
 
 
@@ -280,13 +309,6 @@ def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None, a
         whole = board.columns.capacity_in(pool, reason.resource)
         capacity = whole // 1_000 if reason.resource.startswith("gpu") else whole
     return replace(reason, holders=holders_of(board, model, queues, pool), capacity=capacity)
-
-
-def _with_blockers(board: Board, reason: Reason, options: tuple[Option, ...]) -> Reason:
-    if not options or reason.code is ReasonCode.AVOIDED:
-        return reason
-    _, shortfall = nearest(board, options)
-    return replace(reason, hints=(*reason.hints, *hints_for(board, shortfall)))
 
 
 def _kept_reason(board: Board, told: Forecast) -> Reason | None:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from shoal.base import limits
 from shoal.model.attempt import Allocation
 from shoal.model.queue import Queue, QueueSpec, Quota
@@ -121,6 +123,19 @@ class QuotaTree:
                 below.extend(at.children)
             found = self._trees[root.name] = tuple(sorted(at.name for at in below))
         return found
+
+    def with_more(self, name: str, resource: str, amount: int) -> QuotaTree:
+        """The same tree, with as much held, in which one queue's nominal quota of a resource is higher."""
+        queues = []
+        for vertex in self.vertices.values():
+            spec = vertex.spec
+            if vertex.name == name:
+                quota = vertex.quota(resource)
+                spec = replace(spec, quotas={**spec.quotas, resource: replace(quota, nominal=quota.nominal + amount)})
+            queues.append(Queue(id=vertex.name, spec=spec))
+        below = {v.name: [child.held for child in v.children] for v in self.vertices.values()}
+        own = {n: {r: a - sum(held.get(r, 0) for held in below[n]) for r, a in v.held.items()} for n, v in self.vertices.items()}
+        return QuotaTree(queues, own)
 
     # --- charges ------------------------------------------------------------------------------------------------------------
     def add(self, name: str, charge: Charge) -> None:

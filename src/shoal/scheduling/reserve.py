@@ -191,6 +191,19 @@ class Reservations:
         for ground in self._grounds.values():
             take_all(ground.columns, room)
 
+    def asked(self, candidate: Candidate) -> Placement | None:
+        """As `find`, for a question: its own reservation is not in its way, and nothing of it counts afterwards."""
+        made, grounds = self.made, self._grounds
+        slack = [(reserved, dict(reserved.slack)) for reserved in made]
+        self.made, self._grounds = [reserved for reserved in made if reserved.job_id != candidate.job_id], {}
+        try:
+            found = self.find(candidate, claimed=True)
+        finally:
+            self.made, self._grounds = made, grounds
+            for reserved, before in slack:
+                reserved.slack.update(before)
+        return found if isinstance(found, Placement) else None
+
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""
         ends_ms = self._ends_ms(candidate.lane.limit_ms)

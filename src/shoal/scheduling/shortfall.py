@@ -91,7 +91,6 @@ def _quota_of(quota: QuotaTree, queue: str, option: Option) -> Reason | None:
         capacity=count_of(resource, quota.potential(queue, resource) or 0),
         quota_short_by=_up(resource, missing),
         queue=queue,
-        hints=(f"starts if queue {queue} had {amount_text(resource, missing)} more",),
     )
 
 
@@ -281,8 +280,7 @@ def _topology(board: Board, shape: Shape, part: GroupOption, shortfall: Shortfal
     best, label = (int(counts[largest]), scope.labels[largest]) if len(counts) else (0, "")
     inside = f"{nodes_text(shortfall.nodes_fitting)} could take one member, but at most {best} inside one {scope.name} ({label})"
     reason = _base(ReasonCode.TOPOLOGY, f"{wanted(shortfall)} inside one {scope.name}; {inside}", shortfall)
-    hints = (f"starts if the gang were {nodes_text(best)} or fewer",) if best else ()
-    return replace(reason, largest_domain=label or None, largest_free=best, hints=hints)
+    return replace(reason, largest_domain=label or None, largest_free=best)
 
 
 def _runs(board: Board, shape: Shape, options: tuple[Option, ...], shortfall: Shortfall, policy: Policy) -> Reason | None:
@@ -307,8 +305,7 @@ def _runs(board: Board, shape: Shape, options: tuple[Option, ...], shortfall: Sh
     count = f"1 {each} of {nodes_text(size)}" if asked == 1 else f"{asked} {each}s of {nodes_text(size)}"
     made = f"{nodes_text(shortfall.nodes_fitting)} could take one member, and make {there} of them"
     message = f"{wanted(shortfall)}, as {count} inside one {inside}{' each' if asked > 1 else ''}{whole}; {made}"
-    hints = (f"starts if the gang were {nodes_text(there * size)} or fewer",) if there else ()
-    return replace(_base(ReasonCode.TOPOLOGY, message, shortfall), largest_free=there * size, hints=hints)
+    return replace(_base(ReasonCode.TOPOLOGY, message, shortfall), largest_free=there * size)
 
 
 def _avoided(shape: Shape, shortfall: Shortfall) -> Reason:

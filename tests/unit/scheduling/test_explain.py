@@ -9,7 +9,9 @@ from shoal.model.job import GpuAsk, JobState
 from shoal.model.node import NodeState
 from shoal.model.reason import ReasonCode
 from shoal.model.values import MemoryRange
+from shoal.scheduling.brief import brief_reasons
 from shoal.scheduling.fit import could_ever_fit
+from shoal.scheduling.policy import Policy
 from shoal.testing.clusters import Cluster, a_host, a_queue, an_ask, waits_of
 
 
@@ -145,14 +147,93 @@ def test_a_job_that_need_not_end_is_not_named_among_those_that_must():
     assert not any(f"job {cluster.jobs[wide].address} " in hint for hint in why.hints)
 
 
-def test_position_and_who_is_ahead():
+def test_why_names_the_position_who_holds_what_and_when_it_starts_by_whose_limits():
     """Platform case 38."""
     cluster = Cluster(a_host("n0"))
-    cluster.submit(8)
+    cluster.now_ms = 0
+    long, short = cluster.submit(5, project="red", limit_s=7_200), cluster.submit(3, project="blue", limit_s=3_600)
     cluster.cycle()
-    jobs = [cluster.submit(gpus) for gpus in (1, 2, 1, 4)]
+    jobs = [cluster.submit(gpus) for gpus in (1, 2, 1, 8)]
     why = cluster.why(jobs[3])
     assert (why.position, why.ahead) == (4, tuple(cluster.jobs[job].address for job in jobs[:3]))
+    assert [(h.project, h.jobs, h.gpus) for h in why.reasons[0].holders] == [("red", 1, 5), ("blue", 1, 3)]
+    alone = cluster.why(jobs[1])
+    assert alone.earliest_start_ms == 3_600_000
+    (basis,) = [reason for reason in alone.reasons if reason.code == ReasonCode.EXPECTED]
+    assert basis.blockers == (cluster.jobs[short].address,)
+    assert "1h" in basis.message
+    assert "time limit" in basis.message
+    assert cluster.jobs[long].address not in basis.blockers
+
+
+def test_the_smallest_set_in_the_way_is_found_where_going_node_by_node_finds_two():
+    cluster = Cluster(a_host("n0"), a_host("n1"), policy=Policy(preempt=False))
+    gang = cluster.submit(2, nodes=2)
+    cluster.cycle()
+    single = [cluster.submit(6), cluster.submit(6)]
+    cluster.cycle()
+    assert sorted(cluster.nodes_of(job)[0] for job in single) == ["n0", "n1"]
+    why = cluster.why(cluster.submit(2, nodes=2))
+    assert (why.blockers, why.blockers_smallest) == ((cluster.jobs[gang].address,), True)
+
+
+def test_a_set_that_is_only_enough_says_so():
+    cluster = Cluster(*[a_host(f"n{i}", 64) for i in range(6)], policy=Policy(preempt=False))
+    for _ in range(64 * 6):
+        cluster.submit(1)
+    cluster.cycle()
+    why = cluster.why(cluster.submit(4, nodes=6))
+    assert why.blockers_smallest is True, "no fewer than 24 jobs of one GPU give 24"
+    mixed = Cluster(*[a_host(f"n{i}", 64) for i in range(4)], policy=Policy(preempt=False))
+    for _ in range(4):
+        for size in (*[2] * 16, *[1] * 32):
+            mixed.submit(size)
+        mixed.cycle()
+    why = mixed.why(mixed.submit(5, nodes=4))
+    assert len(why.blockers) == 12
+    assert why.blockers_smallest is False
+    assert any("(enough; perhaps fewer would do)" in hint for hint in why.hints)
+
+
+def test_a_shorter_limit_that_lets_it_through_beside_kept_room_is_told():
+    cluster = Cluster(a_host("n0"), a_host("n1"), policy=Policy(preempt=False))
+    cluster.now_ms = 0
+    cluster.submit(8, limit_s=2_400)
+    cluster.cycle()
+    cluster.submit(8, nodes=2, limit_s=60)
+    job = cluster.submit(8, limit_s=7_200)
+    cluster.cycle()
+    why = cluster.why(job)
+    assert "starts if its time limit were 40m or less (it has 2h)" in why.hints
+
+
+def test_a_change_that_gives_room_to_those_before_it_is_told_as_that():
+    cluster = Cluster(a_host("n0"), policy=Policy(preempt=False))
+    running = cluster.submit(8)
+    cluster.cycle()
+    first, second = cluster.submit(8), cluster.submit(8)
+    name = cluster.jobs[running].address
+    assert f"starts if job {name} on n0 ended" in cluster.why(first).hints
+    assert f"has room if job {name} on n0 ended, once those before it have started" in cluster.why(second).hints
+
+
+def test_a_quota_that_would_not_be_enough_alone_is_told_with_the_jobs_that_must_end_too():
+    cluster = Cluster(a_host("n0"), a_queue("q", gpu=(4, 0)), a_queue("other"), policy=Policy(preempt=False))
+    cluster.submit(4, queue="q")
+    other = cluster.submit(4, queue="other")
+    cluster.cycle()
+    why = cluster.why(cluster.submit(2, queue="q"))
+    assert f"starts if queue q had 2 GPUs more and job {cluster.jobs[other].address} on n0 ended" in why.hints
+
+
+def test_lists_say_why_their_jobs_wait_once_per_ask():
+    cluster = Cluster(a_host("n0"), a_queue("q", gpu=(4, 0)))
+    cluster.submit(8)
+    cluster.cycle()
+    jobs = [cluster.submit(2), cluster.submit(2), cluster.submit(8, queue="q"), cluster.submit(1, state=JobState.HELD)]
+    told = brief_reasons(cluster.board, cluster.policy, jobs, cluster.now_ms)
+    assert [told[job].code for job in jobs[:3]] == [ReasonCode.RESOURCES, ReasonCode.RESOURCES, ReasonCode.QUOTA_NEVER]
+    assert jobs[3] not in told
 
 
 def test_a_running_job_says_where_it_is():

@@ -29,9 +29,11 @@ from shoal.model.change import Change, ChangeSet
 from shoal.model.job import LIVE, Job
 from shoal.model.node import NodeState
 from shoal.model.plan import Delegate, Evict, Move, Place, Plan, Resize
+from shoal.model.reason import Reason
 from shoal.model.snapshot import Picture
 from shoal.model.wire import Explanation, QueueView
 from shoal.scheduling.board import Board
+from shoal.scheduling.brief import brief_reasons
 from shoal.scheduling.check import check_plan
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.explain import explain_job
@@ -88,6 +90,12 @@ class ScheduleStep:
         with self._lock:
             self._refresh()
             return explain_job(self._board, self._plane.policy, job_id, now_ms) if job_id in self._board.jobs else None
+
+    def brief_reasons(self, job_ids: tuple[str, ...], now_ms: int) -> dict[str, Reason]:
+        """In a line, why those of these jobs wait that have no reason in their records; the others are left out."""
+        with self._lock:
+            self._refresh()
+            return brief_reasons(self._board, self._plane.policy, job_ids, now_ms)
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every queue with its numbers, by name."""

@@ -96,6 +96,7 @@ def filled(store: Store) -> None:
                 make.a_secret("s"),
                 make.a_claim("c"),
                 usage,
+                make.a_reservation("r"),
             ),
             delete=(node,),
             events=(make.an_event("x"), make.an_event("y")),

@@ -19,6 +19,7 @@ from shoal.base.errors import ShoalError
 from shoal.client.api import Api
 from shoal.model.codec import encode_json, encode_pack
 from shoal.model.queue import QueueSpec
+from shoal.model.reservation import ReservationSpec
 from shoal.model.wire import Join, Register, Upload
 
 PROJECT = "/v1/projects/default"
@@ -66,6 +67,7 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
     spare = world.api.jobs.submit({"run": "true", "gpus": 64}).id
     elastic = world.api.jobs.submit({"run": "true", "gpus": 64, "nodes": "1..4", "elastic": True}).id
     world.api.queues.set("spare", QueueSpec())
+    world.api.reservations.set("spare", ReservationSpec(nodes=("n1",), start_ms=4_102_444_800_000, end_ms=4_102_448_400_000))
     world.api.secrets.set("spare", b"x")
     HandAgent(world.server.url, (world.server.state / "join.token").read_text().strip(), "spare")
     return {
@@ -101,6 +103,10 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
         "queues.get": ("/v1/queues/default", None),
         "queues.set": ("/v1/queues/made", b'{"weight": 2000, "quotas": {"gpu/h100": {"nominal": 8000}}}'),
         "queues.delete": ("/v1/queues/spare", None),
+        "reservations.list": ("/v1/reservations", None),
+        "reservations.get": ("/v1/reservations/spare", None),
+        "reservations.set": ("/v1/reservations/made", b'{"pool": "none-yet", "start_ms": 4102444800000, "end_ms": 4102448400000}'),
+        "reservations.delete": ("/v1/reservations/spare", None),
         "blobs.put": (f"{PROJECT}/blobs/{SHA}", BLOB),
         "blobs.has": (f"{PROJECT}/blobs/{SHA}", None),
         "blobs.get": (f"{PROJECT}/blobs/{SHA}", None),

@@ -387,6 +387,23 @@ def test_queues_are_set_shown_and_deleted(state: Path) -> None:
     assert "shoal queues set vision --parent lab" in path.stderr
 
 
+def test_reservations_are_made_shown_kept_to_and_deleted(state: Path) -> None:
+    assert "no reservations" in shoal(state, "reservations").stderr
+    asked = ("--start", "+1h", "--duration", "2h", "-r", "new firmware")
+    made = shoal(state, "reservations", "create", "firmware", "--pool", "default", *asked)
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout.startswith("reservation firmware has ")
+    (view,) = answer(state, "reservations")
+    assert (view["spec"]["pool"], view["spec"]["reason"]) == ("default", "new firmware")
+    assert view["next_end_ms"] - view["next_start_ms"] == 7_200_000
+    twice = shoal(state, "reservations", "create", "again", "--pool", "default", "--start", "+2h", "--duration", "2h")
+    assert (twice.exit_code != 0, "reservation 'firmware' has" in twice.stderr) == (True, True)
+    assert "new firmware" in shoal(state, "nodes").stdout
+    assert "pool default" in shoal(state, "reservation", "show", "firmware").stdout
+    assert shoal(state, "reservations", "delete", "firmware", "--yes").stdout == "reservation firmware is deleted\n"
+    assert shoal(state, "reservations", "show", "firmware").exit_code == 3
+
+
 def test_events_tell_what_happened_in_order(state: Path) -> None:
     job = number(state, "--", "true")
     assert start(state, "wait", job).wait(WAIT_S) == 0

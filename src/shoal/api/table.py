@@ -11,6 +11,7 @@ from typing import Literal
 
 from shoal.api import agents, blobs, declared, events, jobs, logs, meta
 from shoal.api.operations import Handler, Operation
+from shoal.api.reservations import RESERVATIONS
 from shoal.base.limits import JOB_FILE_BYTES_MAX, LOG_BYTES_PER_UPLOAD_MAX, REQUEST_BYTES_MAX, WORKDIR_BYTES_MAX
 from shoal.model.job import Job, JobSpec
 from shoal.model.queue import Queue, QueueSpec
@@ -517,6 +518,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *AGENTS[1:],
     *NODES,
     *QUEUES,
+    *RESERVATIONS,
     *BLOBS,
     *SECRETS,
     *TOKENS,

@@ -125,6 +125,12 @@ LIMITS_TRIED_MAX: Final = 8
 """Shorter time limits tried for one `why`: one per start that room is kept for."""
 NODES_BACK_TRIED_MAX: Final = 8
 """Nodes away that are tried for one `why`. Who misses more than that needs no list of them."""
+RESERVATIONS_STORED_MAX: Final = 1_000
+"""Reservations of nodes; every start is held against each of them that has not passed."""
+WINDOW_SETS_KEPT_MAX: Final = 256
+"""Distinct sets of windows for which the closed nodes are remembered; one per time limit of a job at most."""
+WINDOWS_PASSED_MAX: Final = 32
+"""Windows that an earliest start is moved behind, one after another, before it is told as no better than that."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

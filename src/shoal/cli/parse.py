@@ -14,6 +14,16 @@ def duration_s(flag: str, text: str) -> float:
         raise Invalid(f"{flag}: {error}") from error
 
 
+def moment_ms(flag: str, text: str, now_ms: int) -> int:
+    """Milliseconds since the epoch for `2026-12-01T22:00Z`, or `+2h` from `now_ms`. Raises Invalid."""
+    from shoal.formats.moment import resolve_moment
+
+    try:
+        return resolve_moment(text, now_ms, flag)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+
+
 def thousandths(flag: str, text: str) -> int:
     """Thousandths for `8` or `0.5`. Raises Invalid."""
     whole, _, part = text.partition(".")

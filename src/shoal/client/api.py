@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.client.logs import Logs
     from shoal.client.nodes import Nodes
     from shoal.client.queues import Queues
+    from shoal.client.reservations import Reservations
     from shoal.client.terminal import Terminals
 
 T = TypeVar("T")
@@ -96,6 +97,12 @@ class Api:
         from shoal.client.queues import Queues
 
         return Queues(self)
+
+    @cached_property
+    def reservations(self) -> Reservations:
+        from shoal.client.reservations import Reservations
+
+        return Reservations(self)
 
     @cached_property
     def tokens(self) -> Tokens:

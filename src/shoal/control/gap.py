@@ -16,6 +16,7 @@ from shoal.model.change import Change, Record
 from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
+from shoal.model.reservation import Reservation
 from shoal.store.protocol import Store
 
 R = TypeVar("R", bound=Record)
@@ -30,6 +31,7 @@ class Known(Protocol):
     nodes: dict[str, Node]
     queues: dict[str, Queue]
     claims: dict[str, Claim]
+    reservations: dict[str, Reservation]
     tokens: dict[str, Token]
 
     @property
@@ -53,6 +55,7 @@ def bridge(known: Known, store: Store) -> Change:
         *_news(known.nodes, snapshot.nodes),
         *_news(known.queues, snapshot.queues),
         *_news(known.claims, snapshot.claims),
+        *_news(known.reservations, snapshot.reservations),
         *sorted(_news(before, live.values()), key=lambda job: not job.is_array),
         *_news(before, over.values()),
         *(attempt for attempt in snapshot.attempts if known.attempts.get(attempt.job) != attempt),
@@ -63,6 +66,7 @@ def bridge(known: Known, store: Store) -> Change:
         *_gone(known.nodes, snapshot.nodes),
         *_gone(known.queues, snapshot.queues),
         *_gone(known.claims, snapshot.claims),
+        *_gone(known.reservations, snapshot.reservations),
         *_gone(known.allocations, snapshot.allocations),
         *_gone(before, (*live.values(), *over.values())),
         *_gone(known.tokens, tokens),

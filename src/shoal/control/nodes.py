@@ -22,7 +22,8 @@ from shoal.lifecycle import node as lifecycle
 from shoal.model.attempt import Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.node import Device, Node
-from shoal.model.wire import DeviceView, NodeView
+from shoal.model.wire import DeviceView, NodeView, NodeWindow
+from shoal.scheduling.windows import FOREVER, covers, window_meeting
 
 if TYPE_CHECKING:
     from shoal.control.plane import Plane
@@ -124,7 +125,17 @@ def _view(plane: Plane, caller: Caller, node: Node) -> NodeView:
         memory_bytes_free=node.facts.memory_bytes - sum(a.memory_bytes for a in held),
         jobs=tuple(dict.fromkeys(_address(plane, allocation) for allocation in seen)),
         last_seen_ms=link.seen_ms,
+        reservations=_windows(plane, node),
     )
+
+
+def _windows(plane: Plane, node: Node) -> tuple[NodeWindow, ...]:
+    """The windows that the node is in or that come next, of each reservation one."""
+    now_ms = plane.clock.now_ms()
+    mine = [r for r in tuple(plane.world.reservations.values()) if covers(r.spec, node)]
+    found = [(window, r) for r in mine if (window := window_meeting(r.spec, now_ms, FOREVER)) is not None]
+    found.sort(key=lambda entry: (entry[0], entry[1].id))
+    return tuple(NodeWindow(name=r.id, start_ms=w.start_ms, end_ms=w.end_ms, reason=r.spec.reason) for w, r in found)
 
 
 def _device_view(plane: Plane, caller: Caller, device: Device, holder: Allocation | None, dirty: bool) -> DeviceView:

@@ -26,6 +26,7 @@ from shoal.model.change import Change, Record
 from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
+from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.store.protocol import JobQuery, Store
 
@@ -56,6 +57,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
         self.claims: dict[str, Claim] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.tokens: dict[str, Token] = {}
         self._numbers: dict[int, str] = {}
         self._allocations_by_job: Index = {}
@@ -73,6 +75,7 @@ class World:
             Node: self._put_node,
             Queue: self._put_queue,
             Claim: self._put_claim,
+            Reservation: self._put_reservation,
             Token: self._put_token,
         }
         # Secrets are left out: they stay sealed in the store until a node asks for one.
@@ -122,6 +125,7 @@ class World:
             *snapshot.nodes,
             *snapshot.queues,
             *snapshot.claims,
+            *snapshot.reservations,
             *sorted(snapshot.jobs, key=lambda job: not job.is_array),
             *snapshot.attempts,
             *snapshot.allocations,
@@ -284,6 +288,9 @@ class World:
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim
 
+    def _put_reservation(self, reservation: Reservation) -> None:
+        self.reservations[reservation.id] = reservation
+
     def _put_token(self, token: Token) -> None:
         self.tokens[token.id] = token
 
@@ -307,13 +314,15 @@ class World:
         self.ended.pop(job.id, None)
         self._numbers.pop(job.number, None)
 
-    def _table(self, record: Record) -> dict[str, Node] | dict[str, Queue] | dict[str, Claim] | dict[str, Token] | None:
+    def _table(self, record: Record) -> dict[str, Any] | None:
         if isinstance(record, Node):
             return self.nodes
         if isinstance(record, Queue):
             return self.queues
         if isinstance(record, Claim):
             return self.claims
+        if isinstance(record, Reservation):
+            return self.reservations
         return self.tokens if isinstance(record, Token) else None
 
     # --- looking ----------------------------------------------------------------------------------------------------------
@@ -380,6 +389,7 @@ class World:
                 nodes=_by_id(self.nodes),
                 queues=_by_id(self.queues),
                 claims=_by_id(self.claims),
+                reservations=_by_id(self.reservations),
             )
 
 

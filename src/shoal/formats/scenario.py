@@ -27,6 +27,7 @@ from shoal.model.codec import convert
 from shoal.model.job import JobSpec, Spec
 from shoal.model.node import Node
 from shoal.model.queue import Queue, QueueSpec, Quota
+from shoal.model.reservation import Reservation, ReservationSpec
 from shoal.model.values import Duration, Memory
 
 T = TypeVar("T", bound=Spec)
@@ -75,6 +76,22 @@ class QueueEntry(Spec, frozen=True, kw_only=True):
     quotas: dict[str, Quota] = {}
 
 
+class ReservationEntry(Spec, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """A reservation of nodes; its window is told from the start of the play."""
+
+    name: str
+    nodes: str | None = None
+    pool: str | None = None
+    domain: str | None = None
+    from_: Duration
+    to: Duration
+    repeat: Literal["daily", "weekly"] | None = None
+    users: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class Behaviour(Spec, frozen=True, kw_only=True):
     """What a scenario says of a job beside what a job file would: when it arrives and what its tasks do."""
 
@@ -106,6 +123,8 @@ class Happening(Spec, frozen=True, kw_only=True):
     queue: str | None = None
     set_queue: QueueEntry | None = None
     delete_queue: str | None = None
+    reserve: ReservationEntry | None = None
+    unreserve: str | None = None
     node: str | None = None
     does: Deed | None = None
     devices: tuple[int, ...] = ()
@@ -113,7 +132,10 @@ class Happening(Spec, frozen=True, kw_only=True):
     cycles: int | None = None
 
 
-DEEDS = ("cancel", "hold", "release", "requeue", "update", "resize", "set_queue", "delete_queue", "node", "add_nodes", "cycles")
+DEEDS = (
+    *("cancel", "hold", "release", "requeue", "update", "resize", "set_queue", "delete_queue", "reserve", "unreserve", "node"),
+    *("add_nodes", "cycles"),
+)
 """Keys of which an event has one."""
 
 
@@ -174,6 +196,7 @@ class _Sheet(Spec, frozen=True, kw_only=True):
     interleavings: int = 1
     cluster: tuple[Nodes, ...]
     queues: tuple[QueueEntry, ...] = ()
+    reservations: tuple[ReservationEntry, ...] = ()
     jobs: tuple[dict[str, Any], ...] = ()
     events: tuple[Happening, ...] = ()
     expect: tuple[Expectation, ...]
@@ -198,6 +221,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     interleavings: int = 1
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
+    reservations: tuple[ReservationEntry, ...] = ()
     jobs: tuple[TraceJob, ...] = ()
     events: tuple[Happening, ...] = ()
     expect: tuple[tuple[Span, Expectation], ...] = ()
@@ -238,6 +262,7 @@ def _opened(sheet: _Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
         interleavings=sheet.interleavings,
         nodes=tuple(node for entry in sheet.cluster for node in nodes_of(entry)),
         queues=tuple(queue_of(entry) for entry in sheet.queues),
+        reservations=sheet.reservations,
         jobs=in_order(jobs),
         events=tuple(sorted(sheet.events, key=lambda event: event.at.ms)),
         expect=tuple((_span(wanted.at), wanted) for wanted in sheet.expect),
@@ -319,6 +344,14 @@ def queue_of(entry: QueueEntry) -> Queue:
     return Queue(id=entry.name, spec=spec)
 
 
+def reservation_of(entry: ReservationEntry, base_ms: int) -> Reservation:
+    """The reservation of an entry, where time 0 of the file is `base_ms`."""
+    nodes = () if entry.nodes is None else names_of(entry.nodes)
+    same: dict[str, Any] = {name: getattr(entry, name) for name in ("pool", "domain", "repeat", "users", "projects", "queues", "reason")}
+    spec = ReservationSpec(nodes=nodes, start_ms=base_ms + entry.from_.ms, end_ms=base_ms + entry.to.ms, **same)
+    return Reservation(id=entry.name, spec=spec)
+
+
 def _milli(gpus: int | None) -> int | None:
     return None if gpus is None else gpus * 1_000
 
@@ -386,6 +419,8 @@ def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
     names: Mapping[str, int] = _counted(job.spec.name for job in jobs)
     faults = [Fault(f"{count} jobs are named {name!r}; give each a name of its own", "/jobs") for name, count in names.items() if count > 1]
     faults += _cluster_rules(sheet)
+    for at, entry in enumerate(sheet.reservations):
+        faults += _reservation_rules(entry, f"/reservations/{at}")
     for at, event in enumerate(sheet.events):
         faults += _event_rules(event, f"/events/{at}")
     for at, wanted in enumerate(sheet.expect):
@@ -430,7 +465,17 @@ def _event_rules(event: Happening, pointer: str) -> list[Fault]:
         return [Fault(f"this event {what}; give exactly one of {', '.join(DEEDS)}", pointer)]
     if (event.node is None) != (event.does is None):
         return [Fault("node and does go together, for example {node: n1, does: drain}", pointer)]
+    if event.reserve is not None:
+        return _reservation_rules(event.reserve, f"{pointer}/reserve")
     return _tried(lambda: names_of(event.node or "x"), f"{pointer}/node")
+
+
+def _reservation_rules(entry: ReservationEntry, pointer: str) -> list[Fault]:
+    if sum(where is not None for where in (entry.nodes, entry.pool, entry.domain)) != 1:
+        return [Fault(f"reservation {entry.name}: give exactly one of nodes, pool and domain", pointer)]
+    if entry.to.ms <= entry.from_.ms:
+        return [Fault(f"reservation {entry.name} ends before it begins", f"{pointer}/to")]
+    return _tried(lambda: names_of(entry.nodes or "x"), f"{pointer}/nodes")
 
 
 def _tried(read: Any, pointer: str) -> list[Fault]:

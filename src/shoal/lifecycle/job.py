@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Invalid, InvariantViolated
+from shoal.formats.moment import resolve_moment
 from shoal.lifecycle import gang, resize
-from shoal.lifecycle.begin import resolve_begin
 from shoal.lifecycle.ending import clear_attempt, ending_when_evicted, finish_job, may_start_again, will_start_again
 from shoal.lifecycle.states import JOB, OfJob
 from shoal.lifecycle.turn import STRENGTH, Turn, job_row
@@ -86,7 +86,7 @@ def job_of(spec: JobSpec, origin: Origin) -> Job:
         queue=origin.queue,
         state=JobState.QUEUED,
         priority=spec.priority,
-        not_before_ms=resolve_begin(spec.begin, origin.now_ms) if spec.begin else 0,
+        not_before_ms=resolve_moment(spec.begin, origin.now_ms) if spec.begin else 0,
         time_limit_ms=spec.time.ms if spec.time else origin.default_time_ms,
         created_ms=origin.now_ms,
         queued_ms=origin.now_ms,

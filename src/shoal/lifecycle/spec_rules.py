@@ -15,7 +15,7 @@ from shoal.base import limits
 from shoal.base.errors import Fault
 from shoal.base.ids import is_uuid
 from shoal.base.units import format_duration_ms
-from shoal.lifecycle.begin import resolve_begin
+from shoal.formats.moment import resolve_moment
 from shoal.lifecycle.gang import SIGNALS
 from shoal.lifecycle.names import name_faults, shortened
 from shoal.lifecycle.resource_rules import between, check_resources
@@ -183,7 +183,7 @@ def _times(spec: JobSpec) -> tuple[Fault, ...]:
     ]
     if spec.begin is not None:
         try:
-            resolve_begin(spec.begin, 0)
+            resolve_moment(spec.begin, 0)
         except ValueError as error:
             faults.append(Fault(str(error), "/begin"))
     return tuple(faults)

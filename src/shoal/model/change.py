@@ -16,9 +16,10 @@ from shoal.model.event import EventRow
 from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
+from shoal.model.reservation import Reservation
 
-Record = Job | Attempt | Allocation | Node | Queue | QueueUsage | Claim | Token | Secret
-RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, QueueUsage, Claim, Token, Secret)
+Record = Job | Attempt | Allocation | Node | Queue | QueueUsage | Claim | Reservation | Token | Secret
+RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, QueueUsage, Claim, Reservation, Token, Secret)
 
 
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -210,6 +210,14 @@ class QueueDeleted(_Event, frozen=True, kw_only=True, tag="queue.deleted"):
     pass
 
 
+class ReservationSet(_Event, frozen=True, kw_only=True, tag="reservation.set"):
+    created: bool = False
+
+
+class ReservationDeleted(_Event, frozen=True, kw_only=True, tag="reservation.deleted"):
+    pass
+
+
 class AccessChanged(_Event, frozen=True, kw_only=True, tag="access.changed"):
     """A token or secret was made, rotated or revoked; never its value."""
 
@@ -247,6 +255,8 @@ Event = (
     | NodeRemoved
     | QueueSet
     | QueueDeleted
+    | ReservationSet
+    | ReservationDeleted
     | AccessChanged
 )
 
@@ -258,7 +268,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event with its place: `version` is the store's, in commit order (0 until written); `subject` is an id of `kind`."""
 
     kind: str
-    """job, node, queue, access."""
+    """job, node, queue, reservation, access."""
     subject: str
     project: str
     at_ms: int

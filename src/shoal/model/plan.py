@@ -103,4 +103,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     decisions: tuple[Decision, ...] = ()
     counters: dict[str, int] = {}
     next_at_ms: int | None = None
-    """When time alone could change the plan (a begin time, a back-off), if ever."""
+    """When time alone could change the plan (a begin time, a back-off, the end of a reservation), if ever."""
+    at_ms: int | None = None
+    """The time that was judged at: what time limits and reservations are measured from."""

@@ -34,6 +34,7 @@ class ReasonCode(StrEnum):
     AVOIDED = "avoided"
     BEHIND = "behind"
     RESERVED = "reserved"
+    MAINTENANCE = "maintenance"
     EXPECTED = "expected"
     BOUND = "cycle.bound"
     FREEING = "freeing"

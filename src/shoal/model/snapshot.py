@@ -8,12 +8,13 @@ from shoal.model.attempt import Allocation, Attempt
 from shoal.model.job import Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
+from shoal.model.reservation import Reservation
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues`, `claims` and `usages`,
-    each ascending by id.
+    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues`, `claims`, `usages`
+    and `reservations`, each ascending by id.
 
     `ended` has the end states of jobs that some live job depends on, by job id.
     """
@@ -26,6 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[Queue, ...] = ()
     claims: tuple[Claim, ...] = ()
     usages: tuple[QueueUsage, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     ended: dict[str, JobState] = {}
 
 

@@ -19,6 +19,7 @@ from shoal.model.node import Node, NodeFacts
 from shoal.model.problem import Problem
 from shoal.model.queue import QueueSpec
 from shoal.model.reason import Reason
+from shoal.model.reservation import ReservationSpec
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,6 +259,15 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str | None = None
 
 
+class NodeWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """A reservation as a node sees it: the window that is on or comes next."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    reason: str = ""
+
+
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """A node with what is on it."""
 
@@ -267,6 +277,21 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_free: int = 0
     jobs: tuple[str, ...] = ()
     last_seen_ms: int | None = None
+    reservations: tuple[NodeWindow, ...] = ()
+    """By when they begin."""
+
+
+class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
+    """A reservation with what it comes to now: its nodes, those on which somebody works, and the window that is on or comes next."""
+
+    name: str
+    spec: ReservationSpec
+    nodes: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+    next_start_ms: int | None = None
+    """None: it has passed."""
+    next_end_ms: int | None = None
+    version: int = 0
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.model.node import NodeState
-from shoal.model.wire import DeviceView, NodeView
+from shoal.model.wire import DeviceView, NodeView, NodeWindow
 from shoal.render.amounts import bytes_text, thousandths_text
 from shoal.render.look import Look, clean, cut, width_of, wrap
 from shoal.render.table import Cell, Column, table
@@ -36,7 +36,14 @@ def node_grid(views: Sequence[NodeView], look: Look) -> list[str]:
         lines += _flow(lead, boxes, [_room(view), *_about(view)], look)
         if view.node.reason is not None and view.node.state is not NodeState.READY:
             lines += wrap(view.node.reason.message, look, " " * (name + 2), " " * (name + 2))
+        if view.reservations:
+            lines += wrap(_window(view.reservations[0], look), look, " " * (name + 2), " " * (name + 2))
     return lines
+
+
+def _window(window: NodeWindow, look: Look) -> str:
+    why = f" ({clean(window.reason)})" if window.reason else ""
+    return f"reserved: {clean(window.name)}{why} from {look.clock(window.start_ms)} to {look.clock(window.end_ms)}"
 
 
 def legend(look: Look) -> str:
@@ -94,6 +101,8 @@ def node_screen(view: NodeView, look: Look) -> list[str]:
     lines = [f"Node {look.paint(clean(node.id), 'bold')}  {look.paint(str(node.state), _NODE_COLOURS[node.state])}"]
     if node.reason is not None:
         lines += wrap(node.reason.message, look, "  ", "  ")
+    for window in view.reservations:
+        lines += wrap(_window(window, look), look, "  ", "  ")
     place = " / ".join(f"{level} {domain}" for level, domain in node.topology)
     known = [
         ("host", f"{clean(facts.hostname)} at {clean(facts.address)}"),

@@ -4,6 +4,7 @@ The maintained picture that a cycle judges: built from a snapshot, or moved forw
     columns   nodes as rows: free devices, CPU, memory, topology        (`columns`, with `rooms` on top)
     quota     the tree with what each queue holds                       (`quota`)
     horizon   when held room comes back                                 (`horizon`)
+    windows   reservations: nodes that are somebody's from a time on   (`windows`)
     pending   jobs that only room, order, quota or time keep waiting    (`pending`)
     gates     jobs that something else keeps waiting                    (`admit`)
     records   the records themselves, by id: what `check` and `explain` look at
@@ -35,6 +36,7 @@ from shoal.scheduling.pending import Bound, Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
 from shoal.scheduling.usage import UsageBook
+from shoal.scheduling.windows import Windows, passes_of
 
 
 class Board:
@@ -46,6 +48,7 @@ class Board:
         """Cycles run on it so far: tells one cycle's notes from the next one's."""
         self.columns = Columns()
         self.rooms = RoomTable(self.columns)
+        self.windows = Windows(self.columns)
         self.pending = Pending()
         self.queues: dict[str, Queue] = {}
         self.quota = QuotaTree((), {})
@@ -70,10 +73,8 @@ class Board:
         self.array_live: dict[str, int] = {}
         """Elements that started and have not ended, by array id, where the array limits them."""
         self.fronts: dict[str, str] = {}
-        """
-        Of each array with unborn elements (`model.array`), the first of them: its id, by the array's. It is in `jobs`, as it will be born,
-        and waits in the array's name; a cycle that starts it goes on with `next_of_array`.
-        """
+        """Of each array with unborn elements (`model.array`), the id of the first. It is in `jobs`, as it will be born, and waits in the
+        array's name; a cycle that starts it goes on with `next_of_array`."""
         self._unborn: dict[str, tuple[Job, int]] = {}
         """Ids of jobs without a record: their array's parent and their position in it."""
         self._ahead: dict[str, None] = {}
@@ -99,6 +100,7 @@ class Board:
         for claim in snapshot.claims:
             board._put_claim(claim)
         board.columns.load(snapshot.nodes)
+        board.windows.load(snapshot.reservations)
         board.queues = {queue.id: queue for queue in snapshot.queues}
         board.quota = QuotaTree(board.queues.values(), board.charged)
         board._uncounted.clear()
@@ -140,6 +142,7 @@ class Board:
             self.horizon.note_node(node)
         if moved.limits:
             moved.jobs.update((job.id, None) for job in self.jobs.values() if job.queue in moved.limits)
+        moved.jobs.update(self.windows.with_other_passes(self.pending, self.jobs) if moved.passes else {})
         for job_id in moved.jobs:
             self._refile(job_id)
             self.horizon.note_job(job_id)
@@ -214,6 +217,8 @@ class Board:
             self._put_claim(record)
         elif isinstance(record, QueueUsage):
             self.usage.written(record)
+        else:
+            moved.passes |= self.windows.put(record)
 
     def _delete(self, record: Record, moved: Moved) -> None:
         if isinstance(record, Job):
@@ -236,6 +241,8 @@ class Board:
             self.claims.pop(record.id, None)
             _drop_from(self.claims_by, record.job, record.id)
             self.columns.hold(record.node, record.id, None)
+        else:
+            moved.passes |= self.windows.drop(record)
 
     def _put_allocation(self, allocation: Allocation) -> None:
         before = self.allocations.get(allocation.id)
@@ -428,7 +435,7 @@ class Board:
         """Puts a waiting job where it belongs: among the pending, or at the gate that keeps it."""
         gate = gate_of(job, self)
         if gate is Gate.OPEN:
-            self.pending.add(job, self._bound_of(job))
+            self.pending.add(job, self._bound_of(job), passes_of(job, self.windows.reservations))
         elif gate is not Gate.NOT_WAITING:
             self.gates[job.id] = gate
 

@@ -21,6 +21,7 @@ class BoardRecords:
         self.ended = board.ended
         self.queues = board.queues
         self.claims = board.claims
+        self.reservations = board.windows.reservations
 
     def node(self, node_id: str) -> Node | None:
         row = self._board.columns.row.get(node_id)
@@ -70,6 +71,7 @@ def contents_of(board: Board) -> dict[str, Any]:
         "jobs": {job_id: job for job_id, job in sorted(board.jobs.items()) if not board.is_ahead(job_id)},
         "allocations": dict(sorted(board.allocations.items())),
         "claims": dict(sorted(board.claims.items())),
+        "reservations": dict(sorted(board.windows.reservations.items())),
         "queues": {name: board.quota.numbers(name) for name in sorted(board.quota.vertices)},
         "charged": {queue: dict(sorted(amounts.items())) for queue, amounts in sorted(board.charged.items())},
         "crowd": board.crowd.contents(),

@@ -21,6 +21,7 @@ from shoal.model.job import LIVE, Job, JobState
 from shoal.model.node import Device, Node, NodeState
 from shoal.model.plan import Place, PlacedMember, Plan, Resize
 from shoal.model.queue import Claim, Queue
+from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import dependency_met
 from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape_of
@@ -29,6 +30,7 @@ from shoal.scheduling.check_limits import check_limits
 from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
 from shoal.scheduling.crowd import Count, gpus_milli_of
 from shoal.scheduling.quota import DEFAULT_QUEUE, Charge, QuotaTree, add_charges, charge_of, charge_of_allocation
+from shoal.scheduling.windows import FOREVER, Window, keepers_of
 
 T = TypeVar("T")
 
@@ -47,6 +49,9 @@ class Records(Protocol):
 
     @property
     def claims(self) -> Mapping[str, Claim]: ...
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]: ...
 
     def node(self, node_id: str) -> Node | None: ...
 
@@ -79,6 +84,7 @@ class SnapshotRecords:
         self.ended = snapshot.ended
         self.queues = {queue.id: queue for queue in snapshot.queues}
         self.claims = {claim.id: claim for claim in snapshot.claims}
+        self.reservations = {reservation.id: reservation for reservation in snapshot.reservations}
         self._nodes = {node.id: node for node in snapshot.nodes}
         self._on: dict[str, list[Allocation]] = {}
         self._by: dict[str, list[Allocation]] = {}
@@ -128,8 +134,24 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
         faults.extend(_check_resize(records, resize))
     faults.extend(_check_arrays(records, places))
     faults.extend(check_limits(records, places))
+    faults.extend(_check_windows(records, places, plan.at_ms))
     faults.extend(clearing_faults(records, plan))
     return tuple(faults)
+
+
+def _check_windows(records: Records, places: list[Place], at_ms: int | None) -> list[str]:
+    """Nobody starts on a node that is somebody else's before its time limit."""
+    if at_ms is None or not records.reservations:
+        return []
+    faults: list[str] = []
+    for place, job in ((place, records.jobs.get(place.job)) for place in places):
+        for node in (records.node(member.node) for member in place.members):
+            if job is None or node is None:
+                continue
+            span = Window(at_ms, FOREVER if job.time_limit_ms is None else at_ms + job.time_limit_ms)
+            kept = keepers_of(job, node, span, records.reservations.values())
+            faults.extend(f"job {job.address} would be on {node.id} when reservation {name} begins" for name in kept)
+    return faults
 
 
 def _joining(records: Records, resize: Resize) -> Resize | None:

@@ -35,6 +35,7 @@ from shoal.scheduling.clear import Clearer
 from shoal.scheduling.clearing import Clearing
 from shoal.scheduling.grow import Grower
 from shoal.scheduling.ledger import Ledger
+from shoal.scheduling.maintenance import window_reason
 from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest
 from shoal.scheduling.place import Placement, Refusal, seated
@@ -143,9 +144,9 @@ class _Run:
     def plan(self, waits: list[Wait]) -> Plan:
         """Everything decided."""
         decisions = (*self.places, *self.reservations.decisions(), *self.clearer.decisions(), *self.grower.made, *waits)
-        wakes = [at for at in (self.board.pending.next_time_ms(), self.clearer.wake_ms) if at is not None]
+        wakes = [at for at in (self.board.pending.next_time_ms(), self.clearer.wake_ms, self.reservations.wake_ms) if at is not None]
         next_at_ms = self.now_ms if self.bound or self.clearer.bound else min(wakes, default=None)
-        return Plan(version=self.board.version, decisions=decisions, counters=self.counters(), next_at_ms=next_at_ms)
+        return Plan(version=self.board.version, decisions=decisions, counters=self.counters(), next_at_ms=next_at_ms, at_ms=self.now_ms)
 
     def go(self) -> None:
         """All candidates in turn, until nobody is left or a bound is reached."""
@@ -208,10 +209,12 @@ class _Run:
         if candidate.lane.is_hopeless(self.board.version, self.now_ms):
             self._ask_as_before(candidate, start_ms)
             return False
-        with self.reservations.besides(job.id):
+        closed = self.reservations.closed_to(candidate)
+        with self.reservations.besides(job.id), self.board.rooms.closing(closed):
             found = self.clearer.find(candidate)
         if found is None:
-            candidate.lane.searched(self.board.version, self.clearer.time_may_help_at)
+            if closed is None:  # Windows begin and end without a change of the board.
+                candidate.lane.searched(self.board.version, self.clearer.time_may_help_at)
             return False
         if self._waits_instead(candidate, found, start_ms):
             candidate.lane.searched(self.board.version, patient=True)
@@ -275,7 +278,8 @@ class _Run:
         if self.reservations.is_full_for(candidate.lane.state):
             candidate.lane.state.failed_growth = self.board.columns.growth
             return
-        state, kept = candidate.lane.state, self.reservations.hiding
+        state = candidate.lane.state
+        kept = self.reservations.hiding or self.reservations.closed_to(candidate) is not None
         limit_ms = candidate.lane.limit_ms if kept else 0
         state.failed_limit_ms = min(limit_ms, state.failed_limit_ms) if state.failed_cycle == self.board.cycle else limit_ms
         state.failed_cycle = self.board.cycle
@@ -292,6 +296,9 @@ class _Run:
         state = candidate.lane.state
         options = options_of(state, self.board.columns)
         if refusal is Refusal.ROOM:
+            window = window_reason(self.board, self.policy, candidate.lane, self.now_ms)
+            if window is not None:
+                return window
             return no_room_reason(self.board, state.shape, options, self.policy)
         if refusal is Refusal.LATER:
             return Reason(code=ReasonCode.BEHIND, message="its queue's quota is kept for a job before it", queue=candidate.queue)

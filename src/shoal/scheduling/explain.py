@@ -28,6 +28,7 @@ from shoal.scheduling.counterfactual import Changes, changes_for, hints_of
 from shoal.scheduling.cycle import Ahead, Forecast, look_ahead
 from shoal.scheduling.expected import expected_reason, unknown_hint
 from shoal.scheduling.limited import limit_reasons
+from shoal.scheduling.maintenance import window_reason
 from shoal.scheduling.options import Option, options_for
 from shoal.scheduling.order import Candidate
 from shoal.scheduling.pending import Filed
@@ -145,7 +146,8 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         changes = Changes(()) if limited else _changes(ahead, filed, told, now_ms)
     hints = hints_of(board, policy, now_ms, job.id, changes)
     if not reasons:
-        reasons = (_kept_reason(board, told) or _behind_reason(board, job, position),)
+        window = None if told.placed else window_reason(board, policy, filed.lane, now_ms)
+        reasons = (window or _kept_reason(board, told) or _behind_reason(board, job, position),)
     headline, starts_ms = reasons[0].message, now_ms if told.placed else None
     if told.reserved is not None:
         reasons = (*reasons, expected_reason(board, told.reserved, now_ms))

@@ -35,6 +35,7 @@ from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
 from shoal.scheduling.reserve import Part, Reservations
 from shoal.scheduling.standing import is_closed
+from shoal.scheduling.windows import FOREVER, passes_of
 
 ALL_POOLS = ""
 
@@ -152,6 +153,9 @@ class Grower:
         if first is None:
             return np.zeros(0, np.int64)
         fits = left.rooms.fitting(part.need).copy()
+        closed = board.windows.closed(self._now_ms, board.horizon.end_of.get(job.id, FOREVER), passes_of(job, board.windows.reservations))
+        if closed is not None:
+            fits &= ~closed
         taken = {board.allocations[one].node for one in board.held_by[job.id]} | set(job.avoid)
         fits[[columns.row[node] for node in taken if node in columns.row]] = False
         rows = np.flatnonzero(fits)

@@ -12,7 +12,7 @@ what is free between two that are kept is told at the later one, so that room is
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -207,21 +207,20 @@ class Horizon:
         known = self._freed
         return Freed(rows, known.masks.ravel()[flat], known.cpu_milli.ravel()[flat], known.memory_bytes.ravel()[flat])
 
-    def earliest(self, need: Need, low: int, codes: NDArray[np.int32] | None, sooner: dict[int, int], now_ms: int) -> int:
+    def earliest(self, need: Need, first: Firsts, sooner: dict[int, int], now_ms: int) -> int:
         """
-        The first time at which `low` nodes of one domain have room for a member each, going by ends alone; NEVER where none is known.
+        The first time at which enough nodes of one domain have room for a member each, going by ends alone; NEVER where none is known.
 
-        `codes` has each row's domain (-1: none; None: all rows are one). `sooner` has times by which rows may be taken to have room
-        whatever the table says. Ends are looked at in the order in which they come, so the cost is the ends before the answer.
+        `sooner` has times by which rows may be taken to have room whatever the table says. Ends
+        are looked at in the order in which they come, so the cost is the ends before the answer.
         """
         self._bring_up()
         columns = self._board.columns
         there = columns.open & columns.in_pool(need.member.pool) if need.member.pool else columns.open.copy()
         there[[columns.row[node] for node in need.avoid if node in columns.row]] = False
-        if codes is not None:
-            there &= codes >= 0
-        seen = self._board.rooms.fitting(need).copy()
-        first = _Firsts(low, codes)
+        if first.codes is not None:
+            there &= first.codes >= 0
+        seen = self._board.rooms.fitting_all(need).copy()
         first.add(np.flatnonzero(seen & there), now_ms)
         early = [row for row in sooner if there[row] and not seen[row]]
         first.add(np.array(early, np.int64), np.array([max(now_ms, sooner[row]) for row in early], np.int64))
@@ -329,24 +328,28 @@ class Horizon:
                 at += 1
 
 
-class _Firsts:
-    """Rows with the times at which they have room, and when enough of one domain have."""
+class Firsts:
+    """Rows with the times at which they have room, and when `low` of one domain have."""
 
-    def __init__(self, low: int, codes: NDArray[np.int32] | None) -> None:
-        self._low, self._codes = low, codes
+    def __init__(self, low: int, codes: NDArray[np.int32] | None, postponed: Callable[[Times, Times], Times] | None = None) -> None:
+        """`codes` has each row's domain (-1: none; None: all rows are one); `postponed` moves the times of rows behind what closes them."""
+        self._low, self.codes = low, codes
+        self._postponed = postponed
         self._rows: list[Times] = []
         self._times: list[Times] = []
 
     def add(self, rows: Times, times: Times | int) -> None:
-        """Each row once; a row that comes twice counts by its earlier time if nobody adds it later again."""
+        """Rows that have not been added before."""
+        when = np.broadcast_to(np.asarray(times, np.int64), rows.shape)
         self._rows.append(rows)
-        self._times.append(np.broadcast_to(np.asarray(times, np.int64), rows.shape))
+        self._times.append(when if self._postponed is None else self._postponed(rows, when))
 
     def time_ms(self) -> int:
+        """When enough rows of one domain have room, by those added so far; NEVER where they are too few."""
         rows, times = np.concatenate(self._rows), np.concatenate(self._times)
         if self._low == 1:
             return int(times.min(initial=NEVER))
-        codes = np.zeros(len(rows), np.int32) if self._codes is None else self._codes[rows]
+        codes = np.zeros(len(rows), np.int32) if self.codes is None else self.codes[rows]
         order = np.lexsort((times, codes))
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         sizes = np.diff(starts, append=len(rows))

@@ -6,11 +6,11 @@ from __future__ import annotations
 class Moved:
     """What one change has touched and must be worked out again when all of it is in."""
 
-    __slots__ = ("jobs", "limits", "nodes", "queues")
+    __slots__ = ("jobs", "limits", "nodes", "passes", "queues")
 
     def __init__(self) -> None:
         self.nodes: dict[str, None] = {}
         self.jobs: dict[str, None] = {}
-        self.queues = False
+        self.queues = self.passes = False
         self.limits: dict[str, None] = {}
         """Queues whose limits are others now."""

@@ -3,7 +3,8 @@ Jobs that could start if there were room: per queue in order, grouped so that eq
 
     Pending            by queue
     `-- Line               one queue's jobs
-        `-- Lane               its jobs of one shape and time limit (and, where how many run at once is limited by it, of one array or user)
+        `-- Lane               its jobs of one shape and time limit (and, where its number is limited, of one array or user),
+                               that may use the same reservations
 
 A line knows the first job of each lane, in order. A cycle walks these heads and skips a lane whose shape has failed without looking
 at the jobs behind the first. Adding and removing costs the logarithm of the line's length. Jobs whose time has not come wait in
@@ -12,6 +13,7 @@ at the jobs behind the first. Adding and removing costs the logarithm of the lin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.model.job import Job
@@ -47,12 +49,13 @@ class Bound(NamedTuple):
 
 
 class ShapeState:
-    """One shape that some pending job has, and what is known of it."""
+    """One shape that some pending job has, with the reservations that it may use (`passes`), and what is known of it."""
 
-    __slots__ = ("failed_cycle", "failed_growth", "failed_limit_ms", "gpus_least", "jobs", "options", "options_epoch", "shape")
+    __slots__ = ("failed_cycle", "failed_growth", "failed_limit_ms", "gpus_least", "jobs", "options", "options_epoch", "passes", "shape")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, passes: tuple[str, ...] = ()) -> None:
         self.shape = shape
+        self.passes = passes
         self.gpus_least = shape.gpus_least
         self.jobs = 0
         self.failed_growth = -1
@@ -174,13 +177,17 @@ class Pending:
         self._ripe: SortedKeys[TimerKey] = SortedKeys()
         """Jobs in lanes that once had to wait for a time."""
         self._filed: dict[str, Filed] = {}
-        self._states: dict[Shape, ShapeState] = {}
+        self._states: dict[tuple[Shape, tuple[str, ...]], ShapeState] = {}
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._filed
 
     def __len__(self) -> int:
         return len(self._filed)
+
+    def passes(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each job with the reservations that it was filed as free to use."""
+        return ((job_id, filed.lane.state.passes) for job_id, filed in self._filed.items())
 
     def filed(self, job_id: str) -> Filed | None:
         return self._filed.get(job_id)
@@ -189,12 +196,12 @@ class Pending:
         filed = self._filed.get(job_id)
         return filed is not None and filed.not_before_ms > self.now_ms
 
-    def add(self, job: Job, bound: Bound) -> None:
-        """Files a job that only room, order, quota or time keep waiting. `bound`: see Lane."""
+    def add(self, job: Job, bound: Bound, passes: tuple[str, ...] = ()) -> None:
+        """Files a job that only room, order, quota or time keep waiting. `bound`: see Lane; `passes`: reservations that it may use."""
         shape = shape_of(job)
-        state = self._states.get(shape)
+        state = self._states.get((shape, passes))
         if state is None:
-            state = self._states[shape] = ShapeState(shape)
+            state = self._states[shape, passes] = ShapeState(shape, passes)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
         lane = line.lane(state, bound, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
@@ -226,7 +233,7 @@ class Pending:
         lane.jobs -= 1
         lane.state.jobs -= 1
         if lane.state.jobs == 0:
-            del self._states[lane.state.shape]
+            del self._states[lane.state.shape, lane.state.passes]
         if lane.jobs == 0:
             line = self.lines[queue]
             line.drop(lane)
@@ -257,7 +264,7 @@ class Pending:
     def contents(self) -> dict[str, object]:
         """By job: its queue, place in the order, shape and array limit, and time; plus what the lanes must say of it."""
         filed = {
-            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.bound, f.lane.limit_ms, f.not_before_ms)
+            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.state.passes, f.lane.bound, f.lane.limit_ms, f.not_before_ms)
             for job_id, f in sorted(self._filed.items())
         }
         lanes = {

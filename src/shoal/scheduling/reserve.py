@@ -7,6 +7,9 @@ Steps 4 and 5 of the cycle: an earliest start for gangs that are blocked, and th
     backfill   who is placed while reservations stand takes only what they leave. Who ends before a reservation starts may use its
                room meanwhile; who would still run by then may not, and neither may he use quota that it will need.
 
+Nodes that are somebody's for a window (`windows`) are closed to who would still run when it begins; a gang's earliest start may lie
+behind one.
+
 EASY gives a reservation to the first blocked gang of each queue, conservative to every blocked gang in turn; both up to a bound. What
 is kept now of a reservation is taken off a copy of the columns, and others are tried on that. Nothing is stored: equal boards give equal
 reservations, and a board on which only time has passed gives the same ones.
@@ -20,6 +23,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,18 +35,19 @@ from shoal.scheduling.board import Board
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import wish_of
-from shoal.scheduling.horizon import NEVER
+from shoal.scheduling.horizon import NEVER, Firsts
 from shoal.scheduling.ledger import Board as LedgerBoard
 from shoal.scheduling.ledger import Ground, Ledger
 from shoal.scheduling.options import GroupOption, Option, inside_host, options_of
 from shoal.scheduling.order import Candidate
-from shoal.scheduling.pending import NO_LIMIT, ShapeState
+from shoal.scheduling.pending import NO_LIMIT, Lane, ShapeState
 from shoal.scheduling.place import Placement, Refusal, place, place_options, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
-from shoal.scheduling.rooms import RoomTable, accepted_devices
+from shoal.scheduling.rooms import Flags, RoomTable, accepted_devices
 from shoal.scheduling.shares import Pieces
 from shoal.scheduling.stretch import Stretch, give_all, stretch_of, take_all
+from shoal.scheduling.windows import fits_between
 
 Released = tuple[tuple[str, Charge], ...]
 """Charges given back, by queue."""
@@ -98,6 +103,8 @@ class Reservations:
         self._policy = policy
         self._now_ms = now_ms
         self.made: list[Reserved] = []
+        self.wake_ms: int | None = None
+        """When a window ends that kept somebody out."""
         self._most = 0 if policy.reserve == "none" else min(policy.reservations, limits.RESERVATIONS_MAX)
         self._started: list[_Started] = []
         self._grounds: dict[int, Ground] = {}
@@ -133,23 +140,42 @@ class Reservations:
 
     def find(self, candidate: Candidate, claimed: bool = False) -> Placement | Refusal:
         """
-        A place that delays no reservation, or why there is none. `claimed`: room that is kept for it was given back just now.
+        A place that delays no reservation and lies in nobody's window, or why there is none. `claimed`: room that is kept for it was
+        given back just now.
 
         What nobody is kept room on is tried first; then, for who ends in time, what is needed only after that. With a placement, the
         caller seats it and says `settle`.
         """
         if not claimed and self.is_full_for(candidate.lane.state):
             return Refusal.ROOM
-        ends_ms = self._ends_ms(candidate.lane.limit_ms)
-        found = self._place(candidate, NEVER)
+        ends_ms, closed = self._ends_ms(candidate.lane.limit_ms), self.closed_to(candidate)
+        found = self._place(candidate, NEVER, closed)
         if found is Refusal.ROOM and any(reserved.start_ms >= ends_ms for reserved in self.made):
-            found = self._place(candidate, ends_ms)
+            found = self._place(candidate, ends_ms, closed)
+        if found is Refusal.ROOM and closed is not None:
+            self._note_wake(candidate)
         if isinstance(found, Placement) and not self._leaves_quota(candidate.queue, found.charge, ends_ms):
             return Refusal.LATER
         return found
 
-    def _place(self, candidate: Candidate, before_ms: int) -> Placement | Refusal:
+    def closed_to(self, candidate: Candidate) -> Flags | None:
+        """The nodes that somebody else has before the candidate would end; None where there are none. As it is now."""
+        ends_ms = self._ends_ms(candidate.lane.limit_ms)
+        return self._board.windows.closed(self._now_ms, ends_ms, candidate.lane.state.passes)
+
+    def _note_wake(self, candidate: Candidate) -> None:
+        """A candidate that windows keep out may start when the first of them ends."""
+        windows, limit_ms = self._board.windows, candidate.lane.limit_ms
+        for name, window in windows.meeting(self._now_ms, self._ends_ms(limit_ms), candidate.lane.state.passes):
+            if fits_between(windows.reservations[name].spec, limit_ms):
+                self.wake_ms = window.end_ms if self.wake_ms is None else min(self.wake_ms, window.end_ms)
+
+    def _place(self, candidate: Candidate, before_ms: int, closed: Flags | None) -> Placement | Refusal:
         ledger = self._ledger if not self.made else Ledger(self._ground(before_ms))
+        with ledger.board.rooms.closing(closed):
+            return self._place_on(ledger, candidate)
+
+    def _place_on(self, ledger: Ledger, candidate: Candidate) -> Placement | Refusal:
         state = candidate.lane.state
         if candidate.lane.owner and limits_of(self._board.queues, candidate.queue).gpus_per_user is not None:
             small = tuple(least(option) for option in options_of(state, self._board.columns))
@@ -261,7 +287,7 @@ class Reservations:
         """The first time up to `until_ms` at which the gang fits beside everything reserved so far."""
         state, limit_ms = candidate.lane.state, candidate.lane.limit_ms
         options = tuple(least(option) for option in options_of(state, self._board.columns))
-        time_ms: int | None = self._first_time(candidate.queue, state, options)
+        time_ms: int | None = self._first_time(candidate, options)
         for tried in range(limits.RESERVE_TRIES_PER_JOB_MAX):
             if time_ms is None or time_ms > until_ms:
                 break
@@ -269,7 +295,8 @@ class Reservations:
             end_ms = NEVER if limit_ms >= NO_LIMIT else time_ms + limit_ms
             later = self._later(time_ms, end_ms)
             released = self._board.horizon.released_by(time_ms, self._board.quota.tree_of(candidate.queue))
-            with self._quota_at(time_ms, released, (), end_ms):
+            closed = self._board.windows.closed(time_ms, end_ms, state.passes)
+            with self._quota_at(time_ms, released, (), end_ms), later.rooms.closing(closed):
                 found = place_options(Ledger(later), candidate.queue, state.shape, options, self._policy)
                 slack = self._board.quota.slack(candidate.queue, found.charge) if isinstance(found, Placement) else {}
             if isinstance(found, Placement):
@@ -335,7 +362,7 @@ class Reservations:
                 quota.count(name, charge)
 
     def _next_time(self, time_ms: int, steps: int) -> int | None:
-        """The `steps`-th time after this one at which somebody gives back room."""
+        """The `steps`-th time after this one at which somebody gives back room, or a window ends."""
         time: int | None = time_ms
         for _ in range(steps):
             assert time is not None
@@ -343,25 +370,27 @@ class Reservations:
             later = [started.end_ms for started in self._started if time < started.end_ms < NEVER]
             later += [reserved.end_ms for reserved in self.made if time < reserved.end_ms < NEVER]
             later += [] if known is None else [known]
+            opens = self._board.windows.ends_after(time)
+            later += [] if opens is None else [opens]
             time = min(later, default=None)
             if time is None:
                 return None
         return time
 
     # --- a bound from below --------------------------------------------------------------------------------------------------------
-    def _first_time(self, queue: str, state: ShapeState, options: tuple[Option, ...]) -> int | None:
+    def _first_time(self, candidate: Candidate, options: tuple[Option, ...]) -> int | None:
         """No option fits before this time; mostly it is the earliest start. None: never, as far as is known."""
         first = NEVER
         for option in options:
-            allowed = self._quota_time(queue, option.charge_least)
+            allowed = self._quota_time(candidate.queue, option.charge_least)
             if allowed < first:
-                room = max(self._room_time(state, option, part) for part in option.groups)
+                room = max(self._room_time(candidate.lane, option, part) for part in option.groups)
                 first = min(first, max(room, allowed))
         return None if first >= NEVER else first
 
-    def _room_time(self, state: ShapeState, option: Option, part: GroupOption) -> int:
-        """When enough nodes of one domain of the widest level allowed will have room for a member each."""
-        columns = self._board.columns
+    def _room_time(self, lane: Lane, option: Option, part: GroupOption) -> int:
+        """When enough nodes of one domain of the widest level allowed will have room for a member each, and be nobody else's."""
+        columns, windows, state = self._board.columns, self._board.windows, lane.state
         self._tries += 1
         sooner: dict[int, int] = {}
         for started in self._started:
@@ -374,7 +403,8 @@ class Reservations:
             if wish.ceiling is None or (state.shape.required and inside_host(state.shape, columns)):
                 return NEVER
             codes, low = columns.scopes[wish.ceiling].codes, part.group.low
-        return self._board.horizon.earliest(part.need, low, codes, sooner, self._now_ms)
+        postponed = partial(windows.postponed, length_ms=lane.limit_ms, passes=state.passes) if windows.reservations else None
+        return self._board.horizon.earliest(part.need, Firsts(low, codes, postponed), sooner, self._now_ms)
 
     def _quota_time(self, queue: str, charge: Charge) -> int:
         """When the queue may be charged so much, going by ends alone."""

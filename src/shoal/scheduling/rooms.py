@@ -10,6 +10,8 @@ so it is not even worked out again.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -55,6 +57,7 @@ class RoomTable:
         """`like` is a table of the same fleet from which these columns differ only on the rows `but`: where it knows a need, so do we."""
         self._columns = columns
         self._like, self._but = like, but
+        self._closed: Flags | None = None
         self._slots: OrderedDict[Need, int] = OrderedDict()
         self._free_slots: list[int] = []
         self._epoch = -1
@@ -102,14 +105,28 @@ class RoomTable:
         return self._first[slot]
 
     def at_most(self, need: Need) -> int:
-        """No more nodes than this can take a member now. Costs a look-up for a known need unless room came back since."""
+        """No more nodes than this, closed ones counted, can take a member now. Costs a look-up for a known need unless room came back."""
         slot = self._slot(need)
         if self._behind[slot] < self._columns.last_gift:
-            self.fitting(need)
+            self.fitting_all(need)
         return int(self._counts[slot])
+
+    @contextmanager
+    def closing(self, closed: Flags | None) -> Iterator[None]:
+        """While inside, these rows take nobody: they are somebody else's before the job that is looked at would end."""
+        before, self._closed = self._closed, closed
+        try:
+            yield
+        finally:
+            self._closed = before
 
     def fitting(self, need: Need) -> Flags:
         """Per row: may it take a member now? Not to be kept or written to."""
+        fits = self.fitting_all(need)
+        return fits if self._closed is None else fits & ~self._closed
+
+    def fitting_all(self, need: Need) -> Flags:
+        """As `fitting`, whatever is closed."""
         slot = self._slot(need)
         columns = self._columns
         behind = self._behind[slot]
@@ -184,7 +201,7 @@ class RoomTable:
         if self._like is None or rows is None:
             rows = np.arange(len(self._columns))
         else:
-            self._fits[slot] = self._like.fitting(need)
+            self._fits[slot] = self._like.fitting_all(need)
             if member.pieces:
                 self._columns.parts.tight[need] = self._like.tight(need).copy()
         self._fits[slot, rows] = self._work_out(np.array([slot]), rows)[0]

@@ -14,7 +14,7 @@ from shoal.client.submissions import Submissions
 from shoal.model.codec import encode_json, to_plain
 from shoal.model.event import EventRow
 from shoal.model.job import JobSpec
-from shoal.model.wire import NodeView, QueueView
+from shoal.model.wire import NodeView, QueueView, ReservationView
 from shoal.sdk.job import Job
 
 
@@ -63,6 +63,10 @@ class Client:
     def nodes(self) -> tuple[NodeView, ...]:
         """All nodes with what is on them."""
         return self.api.nodes.list()
+
+    def reservations(self) -> tuple[ReservationView, ...]:
+        """Reservations of nodes with their next windows. They are made by `api.reservations.set`."""
+        return self.api.reservations.list()
 
     def queues(self) -> tuple[QueueView, ...]:
         """All queues with quota and use."""

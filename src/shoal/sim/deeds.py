@@ -15,7 +15,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from shoal.base.errors import Conflict, Invalid
-from shoal.formats.scenario import Happening, names_of, nodes_of, queue_of
+from shoal.formats.scenario import Happening, names_of, nodes_of, queue_of, reservation_of
 from shoal.lifecycle import lease
 from shoal.lifecycle import node as nodes
 from shoal.model.attempt import Allocation
@@ -52,6 +52,10 @@ def _do(event: Happening, refused: Refused, replay: Replay) -> None:
             replay.write(ChangeSet(put=(queue_of(event.set_queue),)))
         elif event.delete_queue is not None:
             replay.write(ChangeSet(delete=(replay.world.queues[event.delete_queue],)))
+        elif event.reserve is not None:
+            replay.write(ChangeSet(put=(reservation_of(event.reserve, BASE_MS),)))
+        elif event.unreserve is not None:
+            replay.write(ChangeSet(delete=(replay.world.reservations[event.unreserve],)))
         elif event.add_nodes is not None:
             replay.write(ChangeSet(put=nodes_of(event.add_nodes)))
         else:

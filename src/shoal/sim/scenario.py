@@ -14,11 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from shoal.base.errors import Invalid, InvariantViolated
-from shoal.formats.scenario import Expectation, Facts, JobWant, NodeWant, QueueWant, Scenario, Span
+from shoal.formats.scenario import Expectation, Facts, JobWant, NodeWant, QueueWant, Scenario, Span, reservation_of
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.array import element_of, next_unborn
 from shoal.model.attempt import HOLDING
+from shoal.model.change import ChangeSet
 from shoal.model.event import EventRow
 from shoal.model.job import Job
 from shoal.scheduling.explain import explain_job
@@ -63,6 +64,7 @@ def play(scenario: Scenario, seed: int = 0) -> Verdict:
     _check_specs(scenario)
     course = Course(policy=policy_of(scenario.policy), seed=seed, shuffle=seed > 0, check=True, keep_ended=True)
     replay = Replay(scenario.nodes, scenario.queues, scenario.jobs, course)
+    replay.write(ChangeSet(put=tuple(reservation_of(entry, BASE_MS) for entry in scenario.reservations)))
     judge = _Judge(scenario, replay)
     for event in scenario.events:
         replay.plan_deed(event.at.ms, deed_of(event, judge.refused))

@@ -15,6 +15,7 @@ from shoal.model.event import EventRow
 from shoal.model.job import ENDED, Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
+from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.scheduling.board import Board
 
@@ -33,6 +34,7 @@ class World:
         self.nodes = {node.id: node for node in nodes}
         self.queues = {queue.id: queue for queue in queues}
         self.claims: dict[str, Claim] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.version = 1
         self.gpus_held = 0
         self.gpus = sum(len(node.facts.devices) for node in self.nodes.values())
@@ -61,6 +63,8 @@ class World:
                 del self.queues[record.id]
             elif isinstance(record, Claim):
                 del self.claims[record.id]
+            elif isinstance(record, Reservation):
+                del self.reservations[record.id]
         self.board.apply(Change(version=self.version, put=changes.put, delete=changes.delete))
         for record in changes.put:
             if isinstance(record, Job) and record.state in ENDED:
@@ -94,6 +98,7 @@ class World:
             nodes=tuple(node for _, node in sorted(self.nodes.items())),
             queues=tuple(queue for _, queue in sorted(self.queues.items())),
             claims=tuple(claim for _, claim in sorted(self.claims.items())),
+            reservations=tuple(reservation for _, reservation in sorted(self.reservations.items())),
             ended={job_id: self.ended[job_id].state for job_id in wanted if job_id in self.ended},
         )
 
@@ -120,6 +125,8 @@ class World:
             self.queues[record.id] = record
         elif isinstance(record, Claim):
             self.claims[record.id] = record
+        elif isinstance(record, Reservation):
+            self.reservations[record.id] = record
 
     def _put_job(self, job: Job) -> None:
         before = self.jobs.get(job.id) or self.ended.get(job.id)

@@ -18,6 +18,7 @@ from shoal.model.codec import encode_stored
 from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
+from shoal.model.reservation import Reservation
 
 
 class Kind(NamedTuple):
@@ -51,6 +52,7 @@ KINDS: Final = (
     Kind("queue", Queue, (), (), lambda _: ()),
     Kind("usage", QueueUsage, (), (), lambda _: ()),
     Kind("claim", Claim, (), (), lambda _: ()),
+    Kind("reservation", Reservation, (), (), lambda _: ()),
     Kind("token", Token, (), (), lambda _: ()),
     Kind("secret", Secret, ("project",), (), lambda secret: (secret.project,)),
 )

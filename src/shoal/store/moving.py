@@ -32,6 +32,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "queue": ("id", "version", "body"),
     "usage": ("id", "version", "body"),
     "claim": ("id", "version", "body"),
+    "reservation": ("id", "version", "body"),
     "token": ("id", "version", "body"),
     "secret": ("id", "version", "body", "project"),
     "idempotency": ("id", "created_ms", "body"),

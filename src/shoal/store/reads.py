@@ -24,6 +24,7 @@ from shoal.model.event import EventRow
 from shoal.model.job import ENDED, Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
+from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.store import statements
 from shoal.store.dialect import Connection, Dialect
@@ -77,6 +78,7 @@ class Reads:
                 queues=self._sorted(connection, statements.all_bodies("queue"), Queue),
                 claims=self._sorted(connection, statements.all_bodies("claim"), Claim),
                 usages=self._sorted(connection, statements.all_bodies("usage"), QueueUsage),
+                reservations=self._sorted(connection, statements.all_bodies("reservation"), Reservation),
                 ended=self._ended(connection, jobs),
             )
 

@@ -75,6 +75,7 @@ node = _records("node")
 queue = _records("queue")
 usage = _records("usage")
 claim = _records("claim")
+reservation = _records("reservation")
 token = _records("token")
 secret = _records("secret", Column("project", Text, nullable=False))
 idempotency = Table(

@@ -28,6 +28,7 @@ from shoal.model.job import ENDED, ArrayPlace, GpuAsk, Job, JobSpec, JobState, T
 from shoal.model.node import Device, Node, NodeFacts, NodeState
 from shoal.model.plan import Evict, Move, Place, Plan, Reserve, Wait
 from shoal.model.queue import Claim, Queue, QueueSpec, QueueUsage, Quota
+from shoal.model.reservation import Reservation, ReservationSpec
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.model.values import ArrayList, CountRange, Memory, MemoryRange
 from shoal.model.wire import Explanation, LeaseTerms
@@ -77,6 +78,11 @@ def a_queue(name: str, parent: str | None = None, *, project: str = "default", *
     return Queue(id=name, spec=QueueSpec(parent=parent, project=project, quotas=quotas, **fields))
 
 
+def a_reservation(name: str, start_s: int, end_s: int, **fields: Any) -> Reservation:
+    """A reservation from second to second; of `nodes=("n1",)`, a `pool` or a `domain`, and for nobody unless said."""
+    return Reservation(id=name, spec=ReservationSpec(start_ms=start_s * 1_000, end_ms=end_s * 1_000, **fields))
+
+
 def an_ask(gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: Any) -> JobSpec:
     """A spec; `gpus` may be a count, `level` and `required` name a topology wish, `models` the GPU models, `memory` is in GiB."""
     low, high = nodes if isinstance(nodes, tuple) else (nodes, nodes)
@@ -100,7 +106,7 @@ def an_ask(gpus: int | GpuAsk = 1, nodes: int | tuple[int, int] = 1, **fields: A
 class Cluster:
     """See module."""
 
-    def __init__(self, *records: Node | Queue, policy: Policy | None = None) -> None:
+    def __init__(self, *records: Node | Queue | Reservation, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
         self.now_ms = 1_000
         self.version = 0
@@ -111,6 +117,7 @@ class Cluster:
         self.queues: dict[str, Queue] = {}
         self.claims: dict[str, Claim] = {}
         self.usages: dict[str, QueueUsage] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.changes: list[Change] = []
         self.evicted: list[str] = []
         """Jobs in the order in which they were told to stop."""
@@ -147,6 +154,7 @@ class Cluster:
             Queue: self.queues,
             Claim: self.claims,
             QueueUsage: self.usages,
+            Reservation: self.reservations,
         }
         return tables[type(record)]
 
@@ -165,6 +173,7 @@ class Cluster:
             queues=tuple(queue for _, queue in sorted(self.queues.items())),
             claims=tuple(claim for _, claim in sorted(self.claims.items())),
             usages=tuple(usage for _, usage in sorted(self.usages.items())),
+            reservations=tuple(reservation for _, reservation in sorted(self.reservations.items())),
             ended={job_id: self.jobs[job_id].state for job_id in sorted(wanted) if self.ended(job_id)},
         )
 
@@ -321,7 +330,7 @@ class Cluster:
 
 _JOB_FIELDS = (
     *("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id"),
-    *("time_limit_ms", "started_ms"),
+    *("time_limit_ms", "started_ms", "owner"),
 )
 
 

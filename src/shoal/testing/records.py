@@ -17,6 +17,7 @@ from shoal.model.event import EventRow, JobHeld, JobSubmitted
 from shoal.model.job import CancelMode, Job, JobSpec, JobState
 from shoal.model.node import Device, Node, NodeFacts
 from shoal.model.queue import Claim, Queue, QueueSpec, Quota
+from shoal.model.reservation import Reservation, ReservationSpec
 from shoal.model.values import CountRange, Duration
 from shoal.testing.clock import EPOCH_MS
 
@@ -84,6 +85,11 @@ def a_queue(name: str, **fields: Any) -> Queue:
 def a_claim(name: str, **fields: Any) -> Claim:
     common: dict[str, Any] = {"job": job_id(1), "node": "n1", "devices": ("GPU-1",), "cpu_milli": 1_000, "memory_bytes": GIB}
     return Claim(**{**common, "id": name, "term": 1, "expires_ms": EPOCH_MS, **fields})
+
+
+def a_reservation(name: str, **fields: Any) -> Reservation:
+    spec = ReservationSpec(nodes=("n1",), start_ms=EPOCH_MS, end_ms=EPOCH_MS + 3_600_000, reason="firmware")
+    return Reservation(**{"id": name, "spec": spec, **fields})
 
 
 def a_token(name: str, **fields: Any) -> Token:

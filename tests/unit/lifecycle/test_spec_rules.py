@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.base import limits
-from shoal.lifecycle.begin import resolve_begin
+from shoal.formats.moment import resolve_moment
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.job import (
     Checkpoint,
@@ -223,7 +223,7 @@ def test_all_faults_are_told_at_once() -> None:
     ],
 )
 def test_begin_is_a_time_with_a_zone_or_counts_from_now(text: str, want_ms: int) -> None:
-    assert resolve_begin(text, now_ms=1_000) == want_ms
+    assert resolve_moment(text, now_ms=1_000) == want_ms
 
 
 def test_the_largest_job_is_within_the_largest_counts() -> None:

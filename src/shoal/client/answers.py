@@ -13,14 +13,8 @@ from shoal.model.problem import Problem
 _decoder = msgspec.json.Decoder(Problem)
 
 
-def _tree(kind: type[ShoalError]) -> dict[str, type[ShoalError]]:
-    known = {kind.code: kind}
-    for child in kind.__subclasses__():
-        known.update(_tree(child))
-    return known
-
-
-_BY_CODE = _tree(ShoalError)
+_BY_CODE = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ShoalError)}
+"""Those of `base.errors` alone: whoever derives one for himself keeps its code, and must not be taken for it."""
 _BY_STATUS: dict[int, type[ShoalError]] = {
     400: errors.Malformed,
     401: errors.Unauthenticated,

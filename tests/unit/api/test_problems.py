@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -47,6 +49,16 @@ def test_an_error_crosses_the_wire_as_itself(kind: type[ShoalError]) -> None:
     back = error_of(msgspec.json.decode(encode_problem(problem), type=Problem))
     assert type(back) is kind
     assert back.message == "words"
+
+
+def test_who_derives_an_error_for_himself_is_never_read_from_an_answer() -> None:
+    program = (
+        "from shoal.agent.supervisor.link import SupervisorGone\n"
+        "from shoal.client.answers import error_of\n"
+        "from shoal.model.problem import Problem\n"
+        "print(type(error_of(Problem(type='', title='', status=503, detail='', code=SupervisorGone.code, retryable=True))).__name__)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip() == "Unavailable"
 
 
 def test_faults_keep_their_places() -> None:

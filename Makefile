@@ -28,6 +28,7 @@ help: ## list what can be made
 .venv/core: .venv/made requirements/core.txt requirements/build.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/core.txt
 	$(PIP) --no-deps --no-build-isolation --no-index -e .
+	@$(BIN)/python -m compileall -q src # else every process compiles it again where bytecode is not written
 	@touch $@
 
 .venv/dev: .venv/core requirements/dev.txt

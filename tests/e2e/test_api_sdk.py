@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from live_server import HandAgent, Serving
-from shoal.base.errors import Invalid, KeyReused, Unavailable
+from shoal.base.errors import Invalid, KeyReused, NotFound, Unavailable
 from shoal.model.job import GpuAsk, JobSpec, JobState
-from shoal.sdk import Client, JobFailed
+from shoal.sdk import Client, JobFailed, planning
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,13 @@ def test_without_a_server_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(Unavailable, match="shoal up"):
         Client(state_dir=tmp_path)
+
+
+def test_a_server_answers_planning_questions_as_the_library_does(client: Client) -> None:
+    inputs = {"mean_gap": "4 min", "keep_alive": {"value": 10, "unit": "min"}, "cold_latency": 30}
+    assert client.api.planning.ask("keep_alive", inputs) == planning.keep_alive(**inputs)
+    assert isinstance(client.api.planning.ask("keep_alive", {"mean_gap": "4 GB"}), planning.Refused)
+    assert {topic.topic for topic in client.api.planning.topics()} >= {"spot_gang", "committed"}
+    assert client.api.planning.topic("keep_alive") == planning.describe("keep_alive")
+    with pytest.raises(NotFound, match="keep_alive"):
+        client.api.planning.ask("keep_alife", {})

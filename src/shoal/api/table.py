@@ -11,6 +11,7 @@ from typing import Literal
 
 from shoal.api import agents, blobs, declared, events, jobs, logs, meta
 from shoal.api.operations import Handler, Operation
+from shoal.api.planning import PLANNING
 from shoal.api.reservations import RESERVATIONS
 from shoal.base.limits import JOB_FILE_BYTES_MAX, LOG_BYTES_PER_UPLOAD_MAX, REQUEST_BYTES_MAX, WORKDIR_BYTES_MAX
 from shoal.model.job import Job, JobSpec
@@ -519,6 +520,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *NODES,
     *QUEUES,
     *RESERVATIONS,
+    *PLANNING,
     *BLOBS,
     *SECRETS,
     *TOKENS,

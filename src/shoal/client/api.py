@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.client.jobs import Jobs
     from shoal.client.logs import Logs
     from shoal.client.nodes import Nodes
+    from shoal.client.planning import Planning
     from shoal.client.queues import Queues
     from shoal.client.reservations import Reservations
     from shoal.client.terminal import Terminals
@@ -103,6 +104,12 @@ class Api:
         from shoal.client.reservations import Reservations
 
         return Reservations(self)
+
+    @cached_property
+    def planning(self) -> Planning:
+        from shoal.client.planning import Planning
+
+        return Planning(self)
 
     @cached_property
     def tokens(self) -> Tokens:

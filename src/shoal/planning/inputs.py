@@ -100,9 +100,9 @@ def read(record: type[msgspec.Struct], given: Mapping[str, Any]) -> Reading:
         except BadQuantity as error:
             refusals.append(Refusal(error.code, f"{name}: {error}", name))
     left = tuple(
-        Assumed(field.name, _in_unit(field, field.default), _unit(field))
+        Assumed(field.name, default, _unit(field))
         for field in fields.values()
-        if field.name not in given and not field.required and not field.optional
+        if field.name not in given and (default := default_of(field)) is not None
     )
     value = None if refusals else record(**values)
     return Reading(value, tuple(refusals), tuple(notes), left)
@@ -111,6 +111,11 @@ def read(record: type[msgspec.Struct], given: Mapping[str, Any]) -> Reading:
 def _unknown(name: str, fields: Mapping[str, Field]) -> Refusal:
     hint = did_you_mean(name, fields) or f"; there are {', '.join(fields)}"
     return Refusal("unknown_input", f"there is no input {name!r} here{hint}", name)
+
+
+def default_of(field: Field) -> Value | None:
+    """What is assumed when nobody says, in the field's unit; None where it is needed or may be missing."""
+    return None if field.required or field.optional else _in_unit(field, field.default)
 
 
 def _in_unit(field: Field, value: Any) -> Value:
@@ -303,9 +308,9 @@ def default_words(field: Field) -> str:
     choices = f"; one of {', '.join(field.ask.choices)}" if field.ask.choices else ""
     if field.required:
         return f"{choices} (needed)"
-    if field.default is None or field.default == ():
+    value = default_of(field)
+    if value is None:
         return choices
-    value = _in_unit(field, field.default)
     if isinstance(value, bool | str):
         return f"{choices}; {quantity.figure(value) if isinstance(value, bool) else value} by default"
     return f"; {quantity.in_words(float(value), _unit(field))} is assumed" if not isinstance(value, tuple) else choices

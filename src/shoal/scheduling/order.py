@@ -6,8 +6,9 @@ A contest is a tree of heaps shaped like the quota tree. At each vertex the chil
     2. holds least beyond its guarantee, of the resource it holds most of (dominant share), divided by its weight,
     3. holds least at all, in the same measure,
     4. has the lower name.
-Filling by this rule is water filling: first min(guarantee, demand), the rest by weight among those still short. It depends on what
-queues hold, never on the order in which they are listed (a published loop did: its shares moved with the order of queues).
+Filling by this rule is water filling, whole jobs for drops: first min(guarantee, demand), the rest by weight among those still short; a
+property holds it against `planning.fairshare.water_fill`. It depends on what queues hold, never on the order in which they are listed (a
+published loop did: its shares moved with the order of queues).
 
 After each job only the way from its queue to the root is worked out again: a cycle costs (queues + jobs tried) x log, not the length
 of the queues. Inside a queue a walk over the first job of each lane; lanes whose shape has failed are stepped over.

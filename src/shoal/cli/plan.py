@@ -25,7 +25,21 @@ if TYPE_CHECKING:
     from shoal.planning.topic import Topic
     from shoal.render.look import Look
 
-_OWN = ("file", "settings", "from_usage", "from_trace", "from_fleet", "as_json", "explain", "sweep", "compare", "plot")
+_OWN = (
+    "file",
+    "settings",
+    "from_usage",
+    "from_trace",
+    "from_fleet",
+    "from_prices",
+    "old_prices",
+    "from_interruptions",
+    "as_json",
+    "explain",
+    "sweep",
+    "compare",
+    "plot",
+)
 
 
 class Topics(click.Group):
@@ -162,6 +176,7 @@ def _from_life(word: str) -> list[click.Parameter]:
     """Flags that measure inputs, for the questions that have such."""
     from shoal.planning.arrivals import FROM_TRACE
     from shoal.planning.catalogue import FROM_FLEET
+    from shoal.planning.market import FROM_LIVES, FROM_PRICES
     from shoal.planning.usage import FROM_USAGE
 
     path = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -170,7 +185,17 @@ def _from_life(word: str) -> list[click.Parameter]:
     )
     trace = click.Option(["--from-trace"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of arrivals: a time per row.")
     fleet = click.Option(["--from-fleet"], type=path, metavar="FILE.json", help="Take the nodes from what `shoal nodes --json` printed.")
-    offered = ((usage, word in FROM_USAGE), (trace, word in FROM_TRACE), (fleet, word in FROM_FLEET))
+    prices = click.Option(["--from-prices"], type=path, metavar="FILE.csv", help="Measure on a CSV of prices: time, spot, on_demand.")
+    old = click.Option(["--old-prices"], is_flag=True, help="Take prices that ended more than 90 days ago too.")
+    lives = click.Option(["--from-interruptions"], type=path, metavar="FILE.csv", help="Measure on a CSV of nodes: start, end, lost.")
+    offered = (
+        (usage, word in FROM_USAGE),
+        (trace, word in FROM_TRACE),
+        (fleet, word in FROM_FLEET),
+        (prices, word in FROM_PRICES),
+        (old, word in FROM_PRICES),
+        (lives, word in FROM_LIVES),
+    )
     return [option for option, there in offered if there]
 
 
@@ -198,6 +223,10 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
         inputs = _measured_arrivals(session, word, own["from_trace"], inputs) | inputs
     if own["from_fleet"] is not None:
         inputs = _fleet_nodes(own["from_fleet"]) | inputs
+    if own["from_prices"] is not None:
+        inputs = _measured_prices(session, word, own["from_prices"], own["old_prices"], inputs) | inputs
+    if own["from_interruptions"] is not None:
+        inputs = _measured_lives(session, word, own["from_interruptions"], inputs) | inputs
     if own["compare"]:
         _compare(session, word, topic, inputs, own)
     elif own["sweep"] is not None:
@@ -248,6 +277,38 @@ def _measured_arrivals(session: Session, word: str, file: Path, inputs: dict[str
     times = arrivals_from(file)
     found = inputs_from_arrivals(word, times, window, str(file))
     session.note(f"measured on {len(times)} arrivals: {_measured_words(found)}")
+    return found
+
+
+def _measured_prices(session: Session, word: str, file: Path, old_too: bool, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs from a record of prices, beside the user's own on-demand price where he gave one that can be read."""
+    from shoal.cli.planning_inputs import prices_from
+    from shoal.planning.market import inputs_from_prices
+    from shoal.planning.quantity import BadQuantity, parse_amount
+
+    own = inputs.get("on_demand_price")
+    try:
+        on_demand = parse_amount(own, "USD/GPU/h")[0] if isinstance(own, str) else None
+    except BadQuantity:
+        on_demand = None  # The reader of inputs says what is wrong with it.
+    prices = prices_from(file, session.now_ms / 1_000, old_too=old_too)
+    found = inputs_from_prices(word, prices, on_demand, str(file))
+    days = (prices.times_s[-1] - prices.times_s[0]) / 86_400
+    session.note(f"measured on {len(prices.times_s)} prices, {days:.1f} days: {_measured_words(found)}")
+    return found
+
+
+def _measured_lives(session: Session, word: str, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs from the lives of spot nodes; a gang's own rate where its size is given."""
+    from shoal.cli.planning_inputs import lives_from
+    from shoal.planning.market import inputs_from_lives
+
+    lives = lives_from(file)
+    size = inputs.get("nodes")
+    nodes = int(size) if isinstance(size, int) or (isinstance(size, str) and size.isdecimal()) else None
+    found = inputs_from_lives(word, lives, nodes)
+    lost = sum(life.lost for life in lives)
+    session.note(f"measured on {len(lives)} nodes, {lost} of them lost: {_measured_words(found)}")
     return found
 
 

@@ -145,7 +145,7 @@ class Columns:
     def uuids(self, row: int, mask: int) -> tuple[str, ...]:
         """The devices of a mask, island by island and in the node's order."""
         devices = self.nodes[row].facts.devices
-        return tuple(devices[at].uuid for at in self.layouts[row].in_order(mask))
+        return tuple([devices[at].uuid for at in self.layouts[row].in_order(mask)])
 
     def parts_of(self, row: int, pieces: Pieces) -> tuple[DevicePart, ...]:
         """Pieces as records name them."""

@@ -112,6 +112,8 @@ class Reservations:
         self._ledger = ledger
         self._policy = policy
         self._now_ms = now_ms
+        self.recalling = False
+        """Off for questions of what would be if: what they find is not so, and what was found before is not asked for."""
         self.made: list[Reserved] = []
         self.wake_ms: int | None = None
         """When a window ends that kept somebody out."""
@@ -282,7 +284,7 @@ class Reservations:
     # --- reserve ---------------------------------------------------------------------------------------------------------------
     def reserve(self, candidate: Candidate) -> Reserved | None:
         """Keeps room for a blocked gang at its earliest start; None if no end of a job that is known would start it in time."""
-        first = self._ledger.clean and not self.made and not self._walked
+        first = self.recalling and self._ledger.clean and not self.made and not self._walked
         reserved = self._recalled(candidate) if first else None
         if reserved is None:
             reserved = self._earliest(candidate, self._now_ms + self._policy.reserve_window_ms)
@@ -306,7 +308,7 @@ class Reservations:
 
     def _state(self) -> tuple[int, ...]:
         columns = self._board.columns
-        return self._board.horizon.moves, columns.epoch, columns.growth
+        return self._board.horizon.moves, columns.epoch, columns.growth, self._board.windows.moves
 
     def forecast(self, candidate: Candidate) -> Reserved | None:
         """As `reserve`, however far away, and with nothing kept: for questions after a cycle."""
@@ -487,11 +489,12 @@ def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Place
     need = placement.option.groups[0].need
     if need.model is None or need.together or need.member.pieces:
         return placement
+    rows = np.array([seat.row for seat in placement.seats], np.int64)
+    accepted = {layout: accepted_devices(layout, need) for layout in dict.fromkeys(later.layouts[row] for row in rows.tolist())}
     seats = []
-    for seat in placement.seats:
+    for seat, soon in zip(placement.seats, (later.free_mask[rows] & ~now.free_mask[rows]).tolist(), strict=True):
         layout = later.layouts[seat.row]
-        accepted = accepted_devices(layout, need)
-        coming = int(later.free_mask[seat.row]) & ~int(now.free_mask[seat.row]) & accepted
+        coming = soon & accepted[layout]
         enough = coming.bit_count() >= need.member.gpus
         seats.append(seat._replace(mask=layout.choose(coming, need.member.gpus)) if enough else seat)
     return placement._replace(seats=tuple(seats))

@@ -12,7 +12,7 @@ from shoal.model.reason import ReasonCode
 from shoal.scheduling.board import Board
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.policy import Policy
-from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
+from shoal.testing.clusters import Cluster, a_host, a_queue, a_reservation, places_of, reserves_of
 
 CONSERVATIVE = Policy(reserve="conservative")
 WAITING = Policy(preempt=False)
@@ -363,6 +363,9 @@ def test_a_reservation_that_is_remembered_is_the_one_that_a_new_board_finds():
         cluster.submit(size, nodes=1 + rng.below(6), limit_s=30 + rng.below(300), cpus=size, memory=size)
         if step % 7 == 6:
             cluster.change_node("n0", state=NodeState.CORDONED if step % 2 else NodeState.READY)
+        if step % 11 == 10:
+            start_s = cluster.now_ms // 1_000 + 50 + rng.below(300)
+            cluster.put(a_reservation("wires", start_s, start_s + 60, nodes=(f"n{rng.below(6)}",)))
         anew = schedule(Board.of(cluster.snapshot()), WAITING, cluster.now_ms, Rng(cluster.version))
         before = cluster.board.recall
         plan = cluster.cycle()

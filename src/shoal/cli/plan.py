@@ -43,21 +43,28 @@ _OWN = (
 
 
 class Topics(click.Group):
-    """`list`, `check`, and a command per topic; topics are not listed here, so that help stays one screen."""
+    """`list`, `check`, `what-if`, and a command per topic; topics are not listed here, so that help stays one screen."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from shoal.planning.catalogue import CATALOGUE
 
+        if cmd_name == "what-if":
+            from shoal.cli.what_if import what_if
+
+            return what_if
         found = super().get_command(ctx, cmd_name)
         word = cmd_name.replace("-", "_")
         return found or (topic_command(word) if word in CATALOGUE else None)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "what-if"])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         from shoal.base.words import did_you_mean
         from shoal.planning.catalogue import CATALOGUE
 
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            known = [*CATALOGUE, *self.commands]
+            known = [*CATALOGUE, *self.list_commands(ctx)]
             ctx.fail(f"there is no topic {args[0]!r}{did_you_mean(args[0], known) or '; `shoal plan list` shows them'}")
         return super().resolve_command(ctx, args)
 
@@ -73,9 +80,10 @@ class Topics(click.Group):
 @click.group(
     "plan",
     cls=Topics,
-    subcommand_metavar="TOPIC|list|check [ARGS]...",
+    subcommand_metavar="TOPIC|list|check|what-if [ARGS]...",
     epilog=epilog(
         "shoal plan list",
+        "shoal plan what-if --submit train.yaml",
         "shoal plan spot_gang --nodes 64 --node-rate 0.02/h --checkpoint 1min --restart 10min --discount 60%",
         "shoal plan warm_pool --help",
     ),

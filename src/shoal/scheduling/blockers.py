@@ -7,7 +7,7 @@ all. It is where `smallest` begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -97,18 +97,40 @@ def _in_the_way_on(board: Board, row: int, need: Need) -> list[Allocation]:
     """Allocations that must end before the node has room; empty if their end would not be enough."""
     held = [board.allocations[held] for held in board.held_on.get(board.columns.nodes[row].id, ())]
     held.sort(key=lambda allocation: (-len(allocation.gpus_touched), -allocation.cpu_milli, allocation.id))
+    fits = _judge_of(board, row, need, held)
     ending: list[Allocation] = []
     for allocation in held:
-        if _fits(board, row, need, ending):
+        if fits(ending):
             break
         ending.append(allocation)
-    if not _fits(board, row, need, ending):
+    if not fits(ending):
         return []
     for allocation in tuple(reversed(ending)):
         rest = [other for other in ending if other is not allocation]
-        if _fits(board, row, need, rest):
+        if fits(rest):
             ending = rest
     return ending
+
+
+def _judge_of(board: Board, row: int, need: Need, held: list[Allocation]) -> Callable[[list[Allocation]], bool]:
+    """`_fits` for this node; of whole GPUs, where nothing is held in parts, by a few sums and one mask."""
+    columns, member = board.columns, need.member
+    simple = need.model is not None and not member.pieces and not columns.parts_at(row) and not any(one.parts for one in held)
+    if not simple or member.pool not in ("", columns.nodes[row].pool):
+        return lambda ending: _fits(board, row, need, ending)
+    good = accepted_devices(columns.layouts[row], need) & int(columns.healthy[row])
+    now = int(columns.free_mask[row]) & good
+    cpu_short, memory_short = member.cpu_milli - int(columns.cpu_free[row]), member.memory_bytes - int(columns.memory_free[row])
+    masks = {one.id: columns.mask_of(row, one.devices) & good for one in held}
+
+    def fits(ending: list[Allocation]) -> bool:
+        free = now
+        for one in ending:
+            free |= masks[one.id]
+        enough = free.bit_count() >= member.gpus
+        return enough and sum(o.cpu_milli for o in ending) >= cpu_short and sum(o.memory_bytes for o in ending) >= memory_short
+
+    return fits
 
 
 def _fits(board: Board, row: int, need: Need, ending: Iterable[Allocation]) -> bool:

@@ -400,8 +400,8 @@ class Columns:
 
     def pieces_of(self, row: int, parts: tuple[DevicePart, ...], tenant: str) -> Pieces:
         """Parts of records as pieces; those of devices that the node does not have any more are left out."""
-        bits = self._bits[row]
-        return tuple(piece_of(part, bits[part.device].bit_length() - 1, tenant) for part in parts if part.device in bits)
+        bits = self._bits[row] if parts else {}
+        return tuple([piece_of(part, bits[part.device].bit_length() - 1, tenant) for part in parts if part.device in bits])
 
     # --- rows ---------------------------------------------------------------------------------------------------------------
     def _insert(self, node: Node) -> int:

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from heapq import nsmallest
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
+
+import numpy as np
 
 from shoal.base import limits
 from shoal.scheduling.board import Board
@@ -88,10 +91,10 @@ def in_the_way(ahead: Ahead, candidate: Candidate, preferred: Sequence[str] = ()
     search = _Search(ahead, candidate, _holders(ahead, candidate, for_room))
     by_id = {holder.job_id: holder for holder in search.holders}
     wished = [by_id[job_id] for job_id in preferred if job_id in by_id]
-    found = [_spared(search, wished)] if wished and search.found(wished) is not None else []
-    least = _least_needed(search, found)
+    least = _least_needed(search)
+    found = [_spared(search, wished, least)] if wished and search.found(wished) is not None else []
     if not found or len(found[0]) > least:
-        enough = _fewest_first(search)
+        enough = _fewest_first(search, least)
         found += [enough] if enough is not None else []
     if not found:
         return None
@@ -109,22 +112,24 @@ def _holders(ahead: Ahead, candidate: Candidate, for_room: bool) -> list[_Holder
     board = ahead.board
     usable = _usable_rows(board, candidate)
     tree = frozenset(board.quota.tree_of(candidate.queue)) if candidate.queue in board.quota.vertices else frozenset()
-    found = []
-    for job_id in board.held_by:
-        holder = _holder(board, job_id) if job_id not in ahead.stopping else None
-        gives_quota = holder is not None and holder.queue in tree
-        if holder is None or (gives_quota and for_room):
+    ranked = []
+    for job_id, ids in board.held_by.items():
+        held = [board.allocations[held_id] for held_id in ids]
+        gives_quota = held[0].queue in tree
+        if (gives_quota and for_room) or job_id in ahead.stopping:
             continue
-        if gives_quota or any(part.row in usable for part in holder.parts):
-            found.append(holder)
+        if gives_quota or any(board.columns.row.get(one.node) in usable for one in held):
+            ranked.append((-sum([len(one.devices) + len(one.parts) for one in held]), -len(held), job_id))
+    most = nsmallest(limits.BLOCKERS_LOOKED_AT_MAX, ranked)
+    found = [holder for _, _, job_id in most if (holder := _holder(board, job_id)) is not None]
     found.sort(key=lambda holder: (-holder.gpus, -len(holder.parts), holder.job_id))
-    return found[: limits.BLOCKERS_LOOKED_AT_MAX]
+    return found
 
 
 def _usable_rows(board: Board, candidate: Candidate) -> frozenset[int]:
     pools = candidate.lane.state.shape.pools
-    rows = range(len(board.columns))
-    return frozenset(row for row in rows if board.columns.open[row] and ("" in pools or board.columns.nodes[row].pool in pools))
+    rows: list[int] = np.flatnonzero(board.columns.open).tolist()
+    return frozenset(rows if "" in pools else (row for row in rows if board.columns.nodes[row].pool in pools))
 
 
 def _holder(board: Board, job_id: str) -> _Holder | None:
@@ -143,7 +148,7 @@ def _holder(board: Board, job_id: str) -> _Holder | None:
     return _Holder(job_id, queue, gpus, parts, charge)
 
 
-def _fewest_first(search: _Search) -> list[_Holder] | None:
+def _fewest_first(search: _Search, least: int) -> list[_Holder] | None:
     """The fewest of those that hold most which are enough together, less those that are not needed."""
     holders = search.holders
     if not holders or search.found(holders) is None:
@@ -155,28 +160,30 @@ def _fewest_first(search: _Search) -> list[_Holder] | None:
             low = middle
         else:
             high = middle
-    return _spared(search, holders[:high])
+    return _spared(search, holders[:high], least)
 
 
-def _spared(search: _Search, gone: list[_Holder]) -> list[_Holder]:
+def _spared(search: _Search, gone: list[_Holder], least: int) -> list[_Holder]:
     """Without whoever is not needed: first all that free no node it would take, then one by one, those that hold least first."""
+    if len(gone) <= least:
+        return gone
     found = search.found(gone)
     if found is not None:
         rows = {seat.row for seat in found.seats}
         there = [holder for holder in gone if any(part.row in rows for part in holder.parts)]
         gone = there if len(there) < len(gone) and search.found(there) is not None else gone
     for holder in reversed(gone[-limits.REPRIEVES_MAX :]):
+        if len(gone) <= least:
+            break
         rest = [other for other in gone if other is not holder]
         if search.found(rest) is not None:
             gone = rest
     return gone
 
 
-def _least_needed(search: _Search, found: list[list[_Holder]]) -> int:
+def _least_needed(search: _Search) -> int:
     """No fewer jobs than this can hold the GPUs that are missing in all."""
     board, state = search.ahead.board, search.candidate.lane.state
-    if found and len(found[0]) <= 1:
-        return 1
     missing = state.gpus_least - int(board.columns.free_gpus[board.columns.open].sum())
     count = 0
     for holder in search.holders:

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from shoal.agent.checkpoints import Checkpoints
 from shoal.agent.devices import DeviceTable
-from shoal.agent.holds import Began, Ended, Hold, HoldJournal, Made, Over, Phase, Regrouped, Told, stronger
+from shoal.agent.holds import Asked, Began, Ended, Hold, HoldJournal, Made, Over, Phase, Regrouped, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
 from shoal.agent.parts import drop_parts, find_part, make_parts
 from shoal.agent.ports import hold_port
@@ -25,7 +26,7 @@ from shoal.agent.use import Meter
 from shoal.base import limits
 from shoal.base.clock import Clock
 from shoal.base.rng import Rng
-from shoal.model.command import Commit, Member, Prepare, Regroup, Stop
+from shoal.model.command import Commit, Member, Prepare, Regroup, Save, Stop
 from shoal.model.event import (
     AllocationPrepared,
     AllocationReleased,
@@ -66,6 +67,10 @@ class Course:
     holds: dict[str, Hold] = field(default_factory=dict)
     devices: DeviceTable = field(default_factory=DeviceTable)
     orders: list[tuple[wire.Order, Answer | None]] = field(default_factory=list)
+    checkpoints: Checkpoints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checkpoints = Checkpoints(self.clock, self.runtime.private, self.mail.report)
 
     # --- commands -------------------------------------------------------------------------------------------------------
     def prepare(self, order: Prepare) -> None:
@@ -158,6 +163,27 @@ class Course:
             for rank in hold.ranks:
                 if rank not in hold.exits:
                     self.orders.append((wire.Signal(hold.id, signal_number(order.signal), rank), None))
+
+    def save(self, order: Save) -> None:
+        """The tasks are told to save; that they have is looked for from now on."""
+        hold = self.holds.get(order.allocation)
+        if hold is None or hold.phase is not Phase.STARTED or hold.stop is not None or hold.asked is not None:
+            return
+        hold.write(Asked(save=order, mark_ns=self.checkpoints.mark(hold.id)))
+        self.press_save(hold)
+
+    def press_save(self, hold: Hold) -> None:
+        """Gives the signal that asks to save, unless the supervisor has had it: a second one could begin the saving anew."""
+        asked = hold.asked
+        if asked is None or asked.given or asked.save.signal is None:
+            return
+        number = signal_number(asked.save.signal)
+        last = [rank for rank in hold.ranks if rank not in hold.exits][-1:]
+        for rank in hold.ranks:
+            if rank not in hold.exits:
+                given = Asked(save=asked.save, mark_ns=asked.mark_ns, given=True)
+                answer: Answer | None = (lambda _, entry=given: hold.write(entry)) if [rank] == last else None
+                self.orders.append((wire.Signal(hold.id, number, rank), answer))
 
     def stop(self, stop: Stop) -> None:
         """The stop ladder, or at once where nothing runs."""
@@ -264,6 +290,7 @@ class Course:
     def end_task(self, hold: Hold, task: wire.TaskLook) -> None:
         if task.rank in hold.exits or task.exit_code is None:
             return
+        self.checkpoints.look_last(hold)
         report = TaskExited(
             allocation=hold.id,
             attempt=hold.order.attempt,
@@ -324,6 +351,7 @@ class Course:
     # --- giving back ----------------------------------------------------------------------------------------------------
     def empty(self, hold: Hold, cpu_ms: int, memory_bytes_max: int) -> None:
         """No process is left. Its devices are looked at before anybody else gets them."""
+        self.checkpoints.look_last(hold)
         hold.phase = Phase.EMPTY
         hold.usage = self.meter.usage(hold.id, cpu_ms, memory_bytes_max)
         self.check_devices(hold)
@@ -342,12 +370,14 @@ class Course:
         self._tell_dirty()
 
     def tick(self) -> int | None:
-        """Looks again at devices that were busy; the monotonic instant of the next look."""
+        """Looks again at devices that were busy, and for checkpoints; the monotonic instant of the next look."""
         now_ms = self.clock.monotonic_ms()
         for hold in tuple(self.holds.values()):
             if hold.phase is Phase.EMPTY and hold.next_check_ms <= now_ms:
                 self.check_devices(hold)
-        return min((hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY), default=None)
+        next_ms = [hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY]
+        look_ms = self.checkpoints.look(self.holds)
+        return min([*next_ms, *([] if look_ms is None else [look_ms])], default=None)
 
     def _is_open(self, uuid: str) -> bool:
         try:

@@ -24,7 +24,7 @@ from shoal.agent.supervisor.link import SupervisorGone
 from shoal.agent.takeup import go_on, reconcile, restore
 from shoal.agent.unprepared import Unprepared
 from shoal.base.errors import Unavailable
-from shoal.model.command import CommandRow, Commit, Prepare, Regroup, Stop
+from shoal.model.command import CommandRow, Commit, Prepare, Regroup, Save, Stop
 from shoal.model.wire import Held
 
 log = logging.getLogger(__name__)
@@ -144,6 +144,8 @@ class Engine:
                 self.course.commit(row.body)
             case Regroup():
                 self.course.regroup(row.body)
+            case Save():
+                self.course.save(row.body)
             case Stop():
                 self.course.stop(row.body)
         self._taken = row.seq

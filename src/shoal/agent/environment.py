@@ -92,6 +92,11 @@ def base_environment(places: Places, login: Login) -> dict[str, str]:
     }
 
 
+def checkpoint_file(scratch: str) -> str:
+    """The file that a job touches when it has saved its work: it needs nothing but `touch` for that."""
+    return f"{scratch}/.checkpoint"
+
+
 def rendezvous_id(order: Prepare) -> str:
     """New for each attempt: what is left of an earlier one cannot meet the new one."""
     return f"shoal-{order.claim.job_number}-{order.attempt}"
@@ -234,6 +239,8 @@ def _shoal(order: Prepare, task: TaskPlace, meeting: Meeting, places: Places) ->
         "SHOAL_HOSTS": ",".join(member.address or member.node for member in meeting.members),
         "SHOAL_HOSTFILE": places.hostfile,
         "SHOAL_SCRATCH": places.scratch,
+        "SHOAL_CHECKPOINT": checkpoint_file(places.scratch),
+        "SHOAL_RESTART_COUNT": str(order.restarts),
         "SHOAL_SECRETS": places.secrets,
         "SHOAL_RENDEZVOUS_ID": rendezvous_id(order),
         "SHOAL_PYTHON": sys.executable,  # The agent's own: a Python with NumPy for a first job on a bare machine.

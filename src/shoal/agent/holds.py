@@ -22,7 +22,7 @@ from shoal.agent.frames import FrameFile, read_frames
 from shoal.agent.ports import HeldPort
 from shoal.agent.runtimes.host import Ready
 from shoal.model.attempt import AllocationState
-from shoal.model.command import Commit, Member, Prepare, Stop
+from shoal.model.command import Commit, Member, Prepare, Save, Stop
 from shoal.model.event import AllocationReleased, TaskExited
 from shoal.model.job import CancelMode, Usage
 from shoal.model.reason import Reason
@@ -74,6 +74,14 @@ class Ended(_Entry, frozen=True, kw_only=True, tag=True):
     report: TaskExited
 
 
+class Asked(_Entry, frozen=True, kw_only=True, tag=True):
+    """To save. `mark_ns` is the time of its checkpoint file before that; `given`: the supervisor has the signal."""
+
+    save: Save
+    mark_ns: int
+    given: bool = False
+
+
 class Told(_Entry, frozen=True, kw_only=True, tag=True):
     stop: Stop
 
@@ -88,7 +96,7 @@ class Dropped(_Entry, frozen=True, kw_only=True, tag=True):
     """The control plane has recorded its end."""
 
 
-Entry = Took | Made | Began | Regrouped | Ended | Told | Over | Dropped
+Entry = Took | Made | Began | Regrouped | Ended | Asked | Told | Over | Dropped
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
@@ -110,6 +118,9 @@ class Hold:
     port_number: int = 0
     commit: Commit | None = None
     exits: dict[int, TaskExited] = field(default_factory=dict)
+    asked: Asked | None = None
+    answered: bool = False
+    """What it was asked to save has been reported; kept in memory alone, reporting it again does no harm."""
     stop: Stop | None = None
     stop_given: CancelMode = CancelMode.NONE
     """The strongest stop that the supervisor was told; kept in memory alone, telling it again does no harm."""
@@ -143,6 +154,11 @@ class Hold:
     @property
     def setup_failed(self) -> bool:
         return -1 in self.exits and self.exits[-1].exit_code != 0
+
+    @property
+    def awaits_save(self) -> bool:
+        """True from when it was asked to save until it has, or is stopped."""
+        return self.asked is not None and not self.answered and self.stop is None
 
     @property
     def meeting(self) -> Meeting:
@@ -185,6 +201,8 @@ class Hold:
                 self.commit = msgspec.structs.replace(self.commit, members=members)
             case Ended(report=report):
                 self.exits[report.rank] = report
+            case Asked():
+                self.asked = entry
             case Told(stop=stop):
                 if stronger(stop.mode, self.stop_mode):
                     self.stop = stop

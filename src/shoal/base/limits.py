@@ -97,6 +97,11 @@ PREEMPT_TRIES_MAX: Final = 8
 """Gangs for which victims are looked for in one cycle: some milliseconds each on a large fleet."""
 PREEMPT_HEADS_MAX: Final = 4
 """Of these from one queue: its first asks that cannot start."""
+CHECKPOINT_WAIT_MS_MAX: Final = 600_000
+"""The longest that a job which gives its room away is left to save, whatever its `checkpoint.takes`, and then the longest from its stop's
+signal to the kill, whatever its grace: room that is owed is not withheld by asking for more."""
+CHECKPOINT_REPORT_MS: Final = 10_000
+"""A node tells of checkpoints of one job no more often than this, but for one that was asked for: each is a write."""
 MOVE_TRIES_MAX: Final = 4
 """Gangs for which moves are looked for in one cycle: each of them clears nodes and places everybody again."""
 MOVE_NODES_MAX: Final = 32
@@ -131,14 +136,6 @@ WINDOW_SETS_KEPT_MAX: Final = 256
 """Distinct sets of windows for which the closed nodes are remembered; one per time limit of a job at most."""
 WINDOWS_PASSED_MAX: Final = 32
 """Windows that an earliest start is moved behind, one after another, before it is told as no better than that."""
-WHAT_IF_JOBS_MAX: Final = 16
-"""Jobs, queues or nodes of each kind supposed in one what-if question; more is a scenario for `shoal simulate`."""
-WHAT_IF_FORECASTS_MAX: Final = 64
-"""Waiting jobs whose earliest start is worked out on each side of a what-if question, some milliseconds each."""
-WHAT_IF_CHANGES_MAX: Final = 1_000
-"""Jobs told in one what-if answer; the rest are counted."""
-WHAT_IF_AT_ONCE: Final = 1
-"""What-if questions and snapshots answered at a time: each builds boards of the whole installation."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

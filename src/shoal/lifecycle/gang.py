@@ -7,7 +7,7 @@ the table (`Turn.move_*`) first and does nothing where the table has no transiti
 
 from __future__ import annotations
 
-from shoal.lifecycle import resize
+from shoal.lifecycle import resize, saving
 from shoal.lifecycle.ending import conclude, end_of_task, is_earlier, lose_member
 from shoal.lifecycle.states import OfAllocation, OfJob
 from shoal.lifecycle.turn import Turn, avoiding, exited_zero, has_started, is_joining, summed
@@ -123,7 +123,8 @@ def task_exited(turn: Turn, event: TaskExited, member: Allocation) -> None:
     member = turn.set_member(member, exits={**member.exits, event.rank: event.exit_code})
     if member.leaving:
         return
-    stopped = event.stopped if event.stopped is not None else bool(member.stop_sent)
+    asked_to_save = saving.was_asked(turn)
+    stopped = asked_to_save or (event.stopped if event.stopped is not None else bool(member.stop_sent))
     if event.exit_code != 0:
         turn.say(event)
     if event.exit_code != 0 and not (turn.about_to_run and stopped):
@@ -133,6 +134,8 @@ def task_exited(turn: Turn, event: TaskExited, member: Allocation) -> None:
         turn.set_job(outcome=end_of_task(event, member.node, turn.now_ms))
     if turn.all_exited_zero and turn.job.outcome is None:
         _finished(turn)
+    elif asked_to_save:
+        saving.stop_now(turn, f"task {event.rank} has ended")
 
 
 def _failed(turn: Turn, event: TaskExited, member: Allocation) -> None:

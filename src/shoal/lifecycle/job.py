@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from shoal.base import limits
 from shoal.base.errors import Conflict, Fault, Invalid, InvariantViolated
 from shoal.formats.moment import resolve_moment
-from shoal.lifecycle import gang, resize
+from shoal.lifecycle import gang, resize, saving
 from shoal.lifecycle.ending import clear_attempt, ending_when_evicted, finish_job, may_start_again, will_start_again
 from shoal.lifecycle.states import JOB, OfJob
 from shoal.lifecycle.turn import STRENGTH, Turn, job_row
@@ -34,6 +34,7 @@ from shoal.model.event import (
     AllocationStarted,
     AllocationUnkillable,
     CancelRequested,
+    Checkpointed,
     Event,
     JobEvicted,
     JobHeld,
@@ -45,6 +46,7 @@ from shoal.model.event import (
     PrepareLate,
     RequeueRequested,
     ResizeRequested,
+    SaveOver,
     TaskExited,
     TimeLimitReached,
 )
@@ -141,6 +143,7 @@ def _take(turn: Turn, event: Event) -> None:
             member = turn.members.get(event.allocation)  # type: ignore[union-attr]
             if member is not None:
                 _OF_MEMBERS[type(event)](turn, event, member)
+                saving.settle(turn)
         else:
             _OF_ATTEMPTS[type(event)](turn, event)
 
@@ -160,7 +163,9 @@ def time_events(picture: Picture, now_ms: int) -> tuple[Event, ...]:
     due_ms = next_due_ms(picture)
     if due_ms is None or now_ms < due_ms or attempt is None:
         return ()
-    over_ms = _time_limit_at(job)
+    if job.state is JobState.PREEMPTING:
+        return (SaveOver(attempt=job.attempt),)
+    over_ms = saving.time_limit_at(job)
     if job.state is JobState.RUNNING and over_ms is not None and over_ms <= now_ms:
         return (TimeLimitReached(attempt=job.attempt),)
     late = tuple(a.node for a in picture.allocations if a.state is AllocationState.CLAIMED)
@@ -172,14 +177,12 @@ def next_due_ms(picture: Picture) -> int | None:
     job, attempt = picture.job, picture.attempt
     if job.state is JobState.RUNNING:
         join_by_ms = attempt.join_by_ms if attempt is not None else None
-        return min((ms for ms in (_time_limit_at(job), join_by_ms) if ms is not None), default=None)
+        return min((ms for ms in (saving.time_limit_at(job), join_by_ms) if ms is not None), default=None)
     if job.state is JobState.STARTING and attempt is not None and attempt.committed_ms is None:
         return attempt.prepare_by_ms
+    if job.state is JobState.PREEMPTING and attempt is not None:
+        return attempt.save_by_ms
     return None
-
-
-def _time_limit_at(job: Job) -> int | None:
-    return job.started_ms + job.time_limit_ms if job.started_ms is not None and job.time_limit_ms is not None else None
 
 
 def _time_limit(turn: Turn, event: TimeLimitReached) -> None:
@@ -192,7 +195,7 @@ def _time_limit(turn: Turn, event: TimeLimitReached) -> None:
 def _evicted(turn: Turn, event: JobEvicted) -> None:
     if turn.move_job(OfJob.EVICT, ending=ending_when_evicted(turn.job), reason=event.reason):
         turn.say(event)
-        turn.stop_members(CancelMode.GRACEFUL, event.reason.message)
+        saving.give_way(turn, event.reason.message)
 
 
 # --- people's verbs -------------------------------------------------------------------------------------------------------
@@ -325,6 +328,7 @@ _OF_ATTEMPTS: dict[type, Callable[[Turn, Any], None]] = {
     PrepareLate: gang.prepare_late,
     TimeLimitReached: _time_limit,
     JobEvicted: _evicted,
+    SaveOver: saving.save_over,
 }
 _OF_MEMBERS: dict[type, Callable[[Turn, Any, Allocation], None]] = {
     AllocationPrepared: gang.prepared,
@@ -333,6 +337,7 @@ _OF_MEMBERS: dict[type, Callable[[Turn, Any, Allocation], None]] = {
     TaskExited: gang.task_exited,
     AllocationReleased: gang.released,
     AllocationUnkillable: gang.unkillable,
+    Checkpointed: saving.checkpointed,
     AllocationLost: gang.lost,
     AllocationFenced: gang.fenced,
 }

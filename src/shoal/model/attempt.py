@@ -116,6 +116,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     join_by_ms: int | None = None
     """Whoever is joining must have said PREPARED by then; others do not wait for it longer."""
     committed_ms: int | None = None
+    save_by_ms: int | None = None
+    """While it gives its room away and is left time to save: when it is stopped, saved or not."""
     ended_ms: int | None = None
     end: JobEnd | None = None
     predicted: str = ""

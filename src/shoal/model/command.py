@@ -75,7 +75,13 @@ class Regroup(_Command, frozen=True, kw_only=True, tag="regroup"):
     members: tuple[Member, ...] = ()
 
 
-Command = Prepare | Commit | Regroup | Stop
+class Save(_Command, frozen=True, kw_only=True, tag="save"):
+    """The job gives its room away: its tasks get `signal`, if any, and the agent looks often for what they say when they have saved."""
+
+    signal: str | None = None
+
+
+Command = Prepare | Commit | Regroup | Save | Stop
 
 
 class CommandRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

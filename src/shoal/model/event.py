@@ -122,6 +122,16 @@ class TaskExited(_Event, frozen=True, kw_only=True, tag="task.exited"):
     """The stop ladder had reached the task before it ended, so its exit answers the stop and not its work; None: not known."""
 
 
+class Checkpointed(_Event, frozen=True, kw_only=True, tag="job.checkpointed"):
+    """The job has said that its work is saved, as of `at_ms` by its node's clock: all of it, whichever of its tasks said so."""
+
+    allocation: str
+    attempt: int
+    at_ms: int
+    answers: bool = False
+    """It was saved after the job was asked to (Save)."""
+
+
 class AllocationReleased(_Event, frozen=True, kw_only=True, tag="allocation.released"):
     """No process of it is left and its devices are seen free. Sent after the last bytes of its logs."""
 
@@ -145,6 +155,12 @@ class AllocationUnkillable(_Event, frozen=True, kw_only=True, tag="allocation.un
 class PrepareLate(_Event, frozen=True, kw_only=True, tag="attempt.prepare-late"):
     attempt: int
     missing: tuple[str, ...]
+
+
+class SaveOver(_Event, frozen=True, kw_only=True, tag="attempt.save-over"):
+    """A job that gives its room away has been left its time to save."""
+
+    attempt: int
 
 
 class TimeLimitReached(_Event, frozen=True, kw_only=True, tag="job.time-limit"):
@@ -242,6 +258,8 @@ Event = (
     | TaskExited
     | AllocationReleased
     | AllocationUnkillable
+    | Checkpointed
+    | SaveOver
     | PrepareLate
     | TimeLimitReached
     | AllocationLost
@@ -260,7 +278,7 @@ Event = (
     | AccessChanged
 )
 
-Report = AllocationPrepared | PrepareFailed | AllocationStarted | TaskExited | AllocationReleased | AllocationUnkillable
+Report = AllocationPrepared | PrepareFailed | AllocationStarted | TaskExited | AllocationReleased | AllocationUnkillable | Checkpointed
 """What an agent may say."""
 
 

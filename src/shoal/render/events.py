@@ -80,6 +80,10 @@ def _of_others(body: Any) -> str:
             return "asked to have " + (f"{size} nodes" if size is not None else "as many nodes as there is room for")
         case ev.JobResized(reason=reason):
             return f"resized {reason.message}" if reason.message.startswith("from ") else f"goes on without a member: {reason.message}"
+        case ev.Checkpointed(allocation=allocation):
+            return f"saved its work, said on {_part(allocation)}"
+        case ev.SaveOver():
+            return "did not save in the time that it was left"
         case ev.NodeJoined(gpus=gpus):
             return f"joined with {gpus} GPUs"
         case ev.NodeRegistered(epoch=epoch, rebooted=rebooted):

@@ -113,6 +113,7 @@ def _facts(job: Job, look: Look) -> list[tuple[str, str]]:
         ("started", f"{look.clock(job.started_ms)} ({look.ago(job.started_ms)})" if job.started_ms is not None else ""),
         ("ended", f"{look.clock(job.ended_ms)} ({look.ago(job.ended_ms)})" if job.ended_ms is not None else ""),
         ("ran", f"{span(ran)}{limit}" if ran is not None else f"limit {span(job.time_limit_ms)}" if job.time_limit_ms else ""),
+        ("saved", f"{look.clock(job.checkpointed_ms)} ({look.ago(job.checkpointed_ms)})" if job.checkpointed_ms is not None else ""),
         ("attempt", f"{job.attempt}, {job.retries} of {spec.retry.limit} retries used" if job.attempt > 1 or job.retries else ""),
         ("avoids", clean(", ".join(job.avoid))),
         ("waits for", ", ".join(f"{part.condition}:{part.job}" for part in spec.depends_on) if job.state in WAITING else ""),

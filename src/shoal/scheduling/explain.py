@@ -86,11 +86,27 @@ def _explain_live(board: Board, job: Job, now_ms: int) -> Explanation:
     where = f" with {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
     where += f" with {parts} part{'' if parts == 1 else 's'} of GPUs" if parts else ""
     verb = {JobState.STARTING: "is being started", JobState.RUNNING: "runs"}.get(job.state, "is ending")
+    if _is_saving(job):
+        verb = "gives its room away and is left time to save,"
     place = f"{verb} on {listed(nodes)}{where}" if nodes else f"{verb}, and holds nothing any more"
-    headline = f"attempt {job.attempt} {place}"
+    headline = f"attempt {job.attempt} {place}{_saved(job, now_ms)}"
     answer = _answer(job, headline, now_ms, (job.reason,) if job.reason else ())
     predicted = _predicted(board, job, held)
     return replace(answer, headline=f"{headline}; {predicted}") if predicted else answer
+
+
+def _is_saving(job: Job) -> bool:
+    """Its reason says until when it may (`lifecycle.saving`)."""
+    return job.state is JobState.PREEMPTING and job.reason is not None and job.reason.until_ms is not None
+
+
+def _saved(job: Job, now_ms: int) -> str:
+    """What a stop now would lose, as far as the job has said it; empty for one that says nothing."""
+    if job.checkpointed_ms is None or job.started_ms is None:
+        return ""
+    if job.checkpointed_ms < job.started_ms:
+        return "; nothing saved in this attempt yet"
+    return f"; saved {format_duration_ms(max(0, now_ms - job.checkpointed_ms) // 1_000 * 1_000)} ago"
 
 
 def _predicted(board: Board, job: Job, held: list[Allocation]) -> str:
@@ -102,7 +118,7 @@ def _predicted(board: Board, job: Job, held: list[Allocation]) -> str:
     members = []
     for allocation in sorted(held, key=lambda a: a.node_rank):
         row = columns.row[allocation.node]
-        members.append((row, columns.layouts[row].in_order(columns.mask_of(row, allocation.devices))))
+        members.append((row, tuple(columns.layouts[row].in_order(columns.mask_of(row, allocation.devices)))))
     return predict(columns, mesh.get("tp", 1), held[0].gpu_model, members).text if members else ""
 
 
@@ -129,7 +145,7 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         return _answer(job, "is being cancelled", now_ms)
     position, before = _place_in_queue(board, filed)
     if job.id in board.claims_by:
-        freeing = (_claimed_reason(board, job),)
+        freeing = (_claimed_reason(board, job, now_ms),)
         return replace(_answer(job, freeing[0].message, now_ms, freeing), position=position, ahead=before)
     reasons = _pending_reasons(board, policy, job)
     if any(reason.code is ReasonCode.ARRAY_LIMIT for reason in reasons):
@@ -220,7 +236,7 @@ def _freeing_reason(board: Board, job: Job) -> Reason:
     return Reason(code=ReasonCode.FREEING, message=message, blockers=nodes)
 
 
-def _claimed_reason(board: Board, job: Job) -> Reason:
+def _claimed_reason(board: Board, job: Job, now_ms: int) -> Reason:
     nodes = tuple(dict.fromkeys(board.claims[claim].node for claim in board.claims_by[job.id]))
     if any(board.claims[claim].term == 0 for claim in board.claims_by[job.id]):
         return _held_on_failure(board, job, nodes)
@@ -229,6 +245,11 @@ def _claimed_reason(board: Board, job: Job) -> Reason:
     names = addresses(board, stopping)
     whose = f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}" if names else "what is there"
     message = f"room is kept for it on {listed(nodes)}; it starts when {whose} has been stopped"
+    saving = [board.jobs[one] for one in stopping if one in board.jobs and _is_saving(board.jobs[one])]
+    if saving:
+        until_ms = max(one.reason.until_ms or 0 for one in saving if one.reason is not None)
+        left = format_duration_ms(max(0, until_ms - now_ms) // 1_000 * 1_000)
+        message += f"; {listed([one.address for one in saving])} may save first, for up to {left}"
     return Reason(code=ReasonCode.FREEING, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
 
 

@@ -71,8 +71,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     lose, the young are stopped first, and a guarantee is kept at once."""
     regroup_ms: int = 30_000
     """What a gang that loses a member in place loses with it: the time in which the others form anew, once for each member."""
-    claim_ms: int = 900_000
-    """How long freed room is kept for who preempted: the usual grace many times over. After that the room is anybody's."""
+    claim_ms: int = 1_500_000
+    """How long freed room is kept for who preempted: as long as who is stopped may take to save and then to stop, and five minutes more
+    (limits.CHECKPOINT_WAIT_MS_MAX). After that the room is anybody's."""
     grow_after_save_ms: int = 60_000
     """A gang that is resized by restart grows by itself only so soon after a checkpoint that it reported: then little work is lost."""
     placed_per_cycle: int = 1_000

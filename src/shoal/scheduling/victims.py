@@ -193,10 +193,10 @@ class Victims:
         return True
 
     def saved_ms(self, job: Job) -> int:
-        """When its work was last saved; who reports no checkpoints is taken to save as late as the median of its queue."""
+        """When its work was last saved; who has reported nothing since its start is taken to save as late as the median of its queue."""
         started_ms = job.started_ms if job.started_ms is not None else self._now_ms
-        if job.checkpointed_ms is not None:
-            return max(started_ms, job.checkpointed_ms)
+        if job.checkpointed_ms is not None and job.checkpointed_ms >= started_ms:
+            return job.checkpointed_ms
         median = self._medians.get(job.queue)
         if median is None:
             jobs = (self._board.jobs.get(other) for other in self._board.horizon.running.get(job.queue, ()))

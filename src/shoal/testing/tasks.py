@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.lifecycle import lease
-from shoal.model.command import Command, Commit, Prepare, Regroup, Stop
+from shoal.model.command import Command, Commit, Prepare, Regroup, Save, Stop
 from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, PrepareFailed, Report, TaskExited
 from shoal.model.job import CancelMode, Usage
 from shoal.model.reason import Reason, ReasonCode
@@ -66,6 +66,7 @@ class Machine:
     """(job, attempt) of every start."""
 
     regrouped: list[tuple[str, int]] = field(default_factory=list)
+    asked_to_save: list[str] = field(default_factory=list)
     """(allocation, members) of every change of a gang that it was told."""
 
     # --- obeying -----------------------------------------------------------------------------------------------------------
@@ -86,6 +87,8 @@ class Machine:
                 self._start(work, now_ms)
         elif isinstance(command, Regroup):
             self.regrouped.append((command.allocation, len(command.members)))
+        elif isinstance(command, Save):
+            self.asked_to_save.append(command.allocation)
         else:
             self._stop(work, command, now_ms)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from shoal.model.job import JobState
 from shoal.model.plan import Evict
 from shoal.model.reason import ReasonCode
@@ -309,6 +311,38 @@ def test_who_reports_no_checkpoints_is_charged_as_the_median_of_its_queue():
     cluster.submit(8, priority=1)
     cluster.cycle()
     assert cluster.evicted == [jobs[1]], "silence is neither spared nor punished"
+
+
+def test_who_has_reported_nothing_since_its_start_is_charged_as_the_median_too():
+    """A checkpoint of an attempt before this one is no word about this one: else to report once would make dear for ever."""
+    cluster = Cluster(*hosts(4))
+    jobs = [cluster.submit(8) for _ in range(4)]
+    cluster.cycle()
+    cluster.now_ms = 10_000_000
+    for job, saved_ms in zip(jobs, (8_000_000, 7_500_000, 6_000_000, 900_000), strict=True):
+        cluster.change_job(job, started_ms=1_000_000, checkpointed_ms=saved_ms)
+    for _ in range(3):
+        cluster.submit(8, priority=1)
+    cluster.cycle()
+    assert cluster.evicted == [jobs[0], jobs[1], jobs[3]], "the last counts as the second, 7,500 s"
+
+
+def test_why_tells_what_is_saved_and_who_may_save_before_it_is_stopped():
+    cluster = Cluster(*hosts(1))
+    low = cluster.submit(8)
+    cluster.cycle()
+    cluster.change_job(low, state=JobState.RUNNING, started_ms=cluster.now_ms)
+    cluster.now_ms += 600_000
+    cluster.change_job(low, checkpointed_ms=cluster.now_ms - 90_000)
+    assert cluster.why(low).headline.endswith("; saved 1m30s ago")
+    high = cluster.submit(8, priority=1)
+    cluster.cycle()
+    reason = cluster.jobs[low].reason
+    assert reason is not None
+    assert "may save" not in cluster.why(high).headline
+    cluster.change_job(low, reason=replace(reason, until_ms=cluster.now_ms + 120_000))
+    assert cluster.why(high).headline.endswith("; 1 may save first, for up to 2m")
+    assert "left time to save" in cluster.why(low).headline
 
 
 def test_the_freed_room_goes_to_the_preemptor_alone():

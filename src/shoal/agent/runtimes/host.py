@@ -219,6 +219,10 @@ class HostRuntime:
         secrets = str(self._home.secrets(order.allocation)) if order.spec.secrets else ""
         return Places(self._work(order), self._home.private(order.allocation), self.write_hostfile(order, meeting), secrets)
 
+    def private(self, allocation: str) -> str:
+        """The allocation's private directory."""
+        return self._home.private(allocation)
+
     # --- afterwards -----------------------------------------------------------------------------------------------------
     def wipe_secrets(self, allocation: str) -> None:
         """Gone before anybody is told that the allocation is over."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.agent.supervisor import wire
-from shoal.agent.supervisor.groups.processes import read_process
+from shoal.agent.supervisor.groups.processes import read_process, would_survive
 from shoal.agent.supervisor.groups.protocol import Doors, GroupLimits, Groups
 from shoal.agent.supervisor.journal import Begun, Ended, Forgotten, Journal, Opened
 from shoal.agent.supervisor.output import LogFile, PipeOutput
@@ -205,7 +205,7 @@ class Wards:
         ward = self.wards.get(order.allocation)
         if ward is None:
             return wire.Failed("unknown", f"no allocation {order.allocation!r} is open here")
-        self._soft(ward, order.signal, order.rank)
+        self._soft(ward, order.signal, order.rank, only_to_the_ready=True)
         return wire.Done()
 
     def _stop(self, order: wire.Stop) -> wire.Result:
@@ -299,13 +299,17 @@ class Wards:
         for ward in self.wards.values():
             self.halt(ward, why, ward.opened.signal, ward.opened.grace_ms)
 
-    def _soft(self, ward: Ward, number: int, rank: int | None) -> None:
-        """To the process groups of the tasks, as a terminal's Ctrl-C goes: a shell's child gets it too, a daemon does not."""
+    def _soft(self, ward: Ward, number: int, rank: int | None, *, only_to_the_ready: bool = False) -> None:
+        """
+        To the process groups of the tasks, as a terminal's Ctrl-C goes: a shell's child gets it too, a daemon does not.
+
+        A signal that only tells something leaves out who would die of it: a shell around a program, a program that is still loading.
+        """
         leaders = {task.pid for task in ward.tasks.values() if task.pid and rank in (None, task.rank)}
         with_terminal = {task.pid for task in ward.tasks.values() if isinstance(task.output, TerminalOutput)}
         for pid in self._groups.pids(ward.opened.allocation):
             process = read_process(pid)
-            if process is None or process.group not in leaders:
+            if process is None or process.group not in leaders or (only_to_the_ready and not would_survive(pid, number)):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)

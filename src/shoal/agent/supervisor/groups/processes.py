@@ -27,6 +27,17 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[2]), chr(fields[0][0]), int(fields[19]))
 
 
+def would_survive(pid: int, number: int) -> bool:
+    """Whether the process has said what to do at this signal (a handler, blocked, ignored); at another it would die of it unasked."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")))
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def all_processes() -> dict[int, Process]:
     """Every process that is no zombie, by pid."""
     found: dict[int, Process] = {}

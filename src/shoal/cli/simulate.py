@@ -24,6 +24,7 @@ from shoal.cli.session import BadFile, Session, leave, open_session
 if TYPE_CHECKING:
     from shoal.formats.gavel import Rates
     from shoal.model.node import Node
+    from shoal.model.part import Partition
     from shoal.sim.simulate import Progress, Simulation
 
 PROGRESS_S = 0.2
@@ -35,6 +36,7 @@ PROGRESS_S = 0.2
     "shoal simulate log.swf",
     "shoal simulate log.swf --fleet 128x8 --policy fcfs:order=strict --policy default",
     "shoal simulate pods.csv --fleet nodes.csv --load 1.2",
+    "shoal simulate pods.csv --fleet nodes.csv --parts mps=16",
     "shoal simulate log.swf --plot week.html",
     "shoal simulate jobs.trace --throughputs throughputs.json --gpu v100 --fleet 16x4",
     "shoal simulate scenario.yaml",
@@ -44,6 +46,9 @@ PROGRESS_S = 0.2
 @click.option("--policy", "policies", multiple=True, metavar="NAME[:KEY=VALUE,...]", help="Play under this policy; twice or more compares.")
 @click.option(
     "--format", "kind", type=click.Choice(["swf", "openb", "philly", "gavel", "scenario"]), help="What TRACE is, where it is not seen."
+)
+@click.option(
+    "--parts", metavar="FORM", help="How GPUs are given: whole, mps=16, time-slice, mig; else in shares where TRACE asks for them."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
 @click.option("--load", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Arrivals so many times as fast.")
@@ -99,6 +104,7 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
         workload = read_trace(lines, str(file), per_node, given["kind"], _rates(given["throughputs"], given["gpu"]))
     setting = Setting(
         nodes=nodes or fleet_for(workload),
+        parts=_parts(given["parts"]),
         policies=tuple(named_policy(text) for text in given["policies"] or ("default",)),
         seed=given["seed"],
         load=given["load"],
@@ -113,6 +119,17 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
         _draw(given["plot"], simulation)
         session.note(f"drawn: {given['plot']}")
     session.show(simulation, lambda look: simulation_screen(simulation, look))
+
+
+def _parts(text: str | None) -> Partition | None:
+    from shoal.formats.partition import partition_of
+
+    if text is None:
+        return None
+    try:
+        return partition_of(text)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
 
 
 def _rates(file: Path | None, model: str) -> Rates | None:

@@ -27,6 +27,7 @@ _FIGURES = tuple(
         ("STEADY", 2),
         ("ALLOCATION", 6),
         ("FRAGMENTED", 8),
+        ("BROKEN", 10),
         ("WASTE", 9),
         ("FAIRNESS", 7),
     )
@@ -59,6 +60,7 @@ def _figures(metrics: Metrics) -> tuple[str, ...]:
         f"{metrics.utilisation_steady:.1%}",
         f"{metrics.allocation:.1%}",
         f"{metrics.fragmentation:.1%}",
+        f"{metrics.broken:.1%}" if metrics.broken else "",
         f"{metrics.waste:.1%}",
         f"{metrics.fairness:.3f}",
     )

@@ -4,7 +4,7 @@ The openb traces (Alibaba cluster-trace-gpu-v2023, as used by FGD): a table of n
     nodes   sn,cpu_milli,memory_mib,gpu,model
     pods    name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
 
-`gpu_milli` below 1,000 is a share of one GPU and becomes `gpus.share`; whether that can be played is for the one who plays it. `gpu_spec`
+`gpu_milli` below 1,000 is a share of one GPU and becomes `gpus.share`. `gpu_spec`
 lists models with `|`. CPUs are asked for whole, so a pod's are rounded up. A pod ran from `scheduled_time`, or from its creation where it
 never was scheduled, to its deletion.
 """

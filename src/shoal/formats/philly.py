@@ -3,12 +3,13 @@ Tables of jobs with a number of GPUs, as the Philly trace (Microsoft, 2017) and 
 
 Columns are found by name: arrival in `timestamp` (a date and time, taken as UTC) or `submit_time` (seconds); `num_gpus` or `num_gpu`;
 `duration` in seconds; and where they are there, `cluster` or `user` for the queue, `user` for the owner. Other columns are not looked at.
-A job of more GPUs than a node has is a gang of whole nodes and a rest.
+A job of more GPUs than a node has is a gang of whole nodes and a rest; one of less than a GPU (0.25) has a share of one, in thousandths.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -17,7 +18,8 @@ from msgspec.structs import replace
 
 from shoal.base.errors import Invalid
 from shoal.formats.tabular import Row, read_rows
-from shoal.formats.workload import TraceJob, Workload, ask_of, in_order
+from shoal.formats.workload import TraceJob, Workload, ask_of, in_order, share_of
+from shoal.model.job import JobSpec
 
 ARRIVAL = ("timestamp", "submit_time")
 GPUS = ("num_gpus", "num_gpu")
@@ -26,26 +28,37 @@ GPUS = ("num_gpus", "num_gpu")
 def read_jobs_table(lines: Iterable[str], source: str, per_node: int) -> Workload:
     """The jobs of a table as gangs on nodes of `per_node`; the first arrives at 0. Raises Invalid with the line of a fault."""
     jobs: list[TraceJob] = []
-    without = 0
+    without = rounded = 0
     for row, arrival, gpus in _rows(iter(lines), source):
-        run_s, count = row.number("duration", -1), int(row.number(gpus))
+        run_s, count = row.number("duration", -1), row.number(gpus)
         if run_s < 0 or count < 0:
             without += 1
             continue
+        rounded += count > 1 and not count.is_integer()
         owner = row.text("user") or "trace"
         jobs.append(
             TraceJob(
                 submit_ms=_moment_ms(row, arrival),
                 run_ms=round(run_s * 1_000),
-                spec=ask_of(count, per_node),
+                spec=_spec(count, per_node),
                 owner=owner,
                 queue=row.text("cluster") or row.text("user") or "default",
             )
         )
     first_ms = min((job.submit_ms for job in jobs), default=0)
     moved = (_moved(job, first_ms) for job in jobs) if first_ms else jobs
-    notes = (f"{without:,} jobs without a run time or GPUs are left out",) if without else ()
-    return Workload(jobs=in_order(moved), notes=notes)
+    notes = []
+    if without:
+        notes.append(f"{without:,} jobs without a run time or GPUs are left out")
+    if rounded:
+        notes.append(f"{rounded:,} jobs asked for GPUs and a part of one; rounded up to whole ones")
+    return Workload(jobs=in_order(moved), notes=tuple(notes))
+
+
+def _spec(gpus: float, per_node: int) -> JobSpec:
+    if 0 < gpus < 1:
+        return share_of(max(1, min(999, round(gpus * 1_000))))
+    return ask_of(math.ceil(gpus), per_node)
 
 
 def _rows(lines: Iterator[str], source: str) -> Iterator[tuple[Row, str, str]]:

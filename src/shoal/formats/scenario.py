@@ -144,7 +144,9 @@ class JobWant(Spec, frozen=True, kw_only=True):
 
     state: State | None = None
     count: int | None = None
-    gpus: int | None = None
+    gpus: float | None = None
+    parts: tuple[str | int, ...] | None = None
+    """`1g.10gb@6` an instance with its start, `250` a soft share in thousandths."""
     nodes: tuple[str, ...] | None = None
     nodes_one_of: tuple[tuple[str, ...], ...] | None = None
     attempt: int | None = None
@@ -158,13 +160,13 @@ class JobWant(Spec, frozen=True, kw_only=True):
 class QueueWant(Spec, frozen=True, kw_only=True):
     """What must be true of a queue and all below it."""
 
-    gpus: int | None = None
+    gpus: float | None = None
     pending: int | None = None
 
 
 class NodeWant(Spec, frozen=True, kw_only=True):
     state: str | None = None
-    gpus_held: int | None = None
+    gpus_held: float | None = None
 
 
 class Facts(Spec, frozen=True, kw_only=True):
@@ -173,7 +175,7 @@ class Facts(Spec, frozen=True, kw_only=True):
     jobs: dict[str, JobWant] = {}
     queues: dict[str, QueueWant] = {}
     nodes: dict[str, NodeWant] = {}
-    gpus_held: int | None = None
+    gpus_held: float | None = None
     evictions: int | None = None
     moves: int | None = None
     idle_gpu_seconds_most: int | None = None

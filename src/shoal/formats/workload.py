@@ -70,6 +70,12 @@ def ask_of(count: int, per_node: int, models: tuple[str, ...] = ()) -> JobSpec:
     return JobSpec(run="true", groups=groups)
 
 
+@lru_cache(maxsize=65_536)
+def share_of(thousandths: int, models: tuple[str, ...] = ()) -> JobSpec:
+    """A job of one soft share of a GPU. Jobs alike get the same object."""
+    return JobSpec(run="true", gpus=GpuAsk(share=thousandths, model=models))
+
+
 class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
     """What the nodes of one kind have. The defaults are those of a usual eight-GPU machine."""
 

@@ -92,6 +92,12 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int = 0
 
     @property
+    def gpu_milli(self) -> int:
+        """What it has of GPUs, in thousandths of one: whole ones, and what its parts are charged."""
+        whole = 1_000 * len(self.devices)
+        return whole + sum(part.charge for part in self.parts) if self.parts else whole
+
+    @property
     def gpus_touched(self) -> tuple[str, ...]:
         """Every GPU that it has, or has a part of, once each."""
         return tuple(dict.fromkeys((*self.devices, *(part.device for part in self.parts)))) if self.parts else self.devices

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.base import limits
-from shoal.scheduling.asks import MemberAsk
+from shoal.scheduling.asks import MemberAsk, PieceAsk
 from shoal.scheduling.columns import Columns, Ints
 from shoal.scheduling.devices import Layout
 from shoal.scheduling.shares import EMPTY_GPU, may_hold, room_for
@@ -75,7 +75,9 @@ class RoomTable:
         """Per slot, its count when the cycle began; without a bound for needs that came later."""
         self._first_growth = -1
         self._special: dict[int, Need] = {}
-        """Slots of needs with an avoid list, `together`, parts of GPUs, or a pool without GPUs: corrected one by one."""
+        """Slots of needs with an avoid list, `together`, or a pool without GPUs: corrected one by one."""
+        self._parted: dict[int, Need] = {}
+        """Slots of needs for parts of GPUs."""
 
     # --- what others ask ----------------------------------------------------------------------------------------------------
     def bring_up(self) -> None:
@@ -172,6 +174,7 @@ class RoomTable:
         self._seen = len(self._columns.touched)
         self._slots.clear()
         self._special.clear()
+        self._parted.clear()
         self._columns.parts.tight.clear()
         self._free_slots = list(range(len(self._counts) - 1, -1, -1))
         count = len(self._counts)
@@ -184,6 +187,7 @@ class RoomTable:
         if len(self._slots) >= limits.NEEDS_TABLED_MAX:
             gone, oldest = self._slots.popitem(last=False)
             self._special.pop(oldest, None)
+            self._parted.pop(oldest, None)
             self._columns.parts.tight.pop(gone, None)
             self._free_slots.append(oldest)
         if not self._free_slots:
@@ -195,8 +199,10 @@ class RoomTable:
         for code, (pool, layout) in enumerate(self._columns.kinds):
             counts = need.model is not None and member.pool in ("", pool)
             self._accepted[slot, code] = accepted_devices(layout, need) if counts else 0
-        if need.avoid or need.together or member.pieces or (member.pool and need.model is None):
+        if need.avoid or need.together or (member.pool and need.model is None):
             self._special[slot] = need
+        if member.pieces:
+            self._parted[slot] = need
         rows = self._but
         if self._like is None or rows is None:
             rows = np.arange(len(self._columns))
@@ -237,33 +243,54 @@ class RoomTable:
         columns = self._columns
         kinds = columns.kind[rows]
         gpus = self._gpus[slots][:, None]
-        free = self._accepted[slots[:, None], kinds] & columns.free_mask[rows]
+        accepted = self._accepted[slots[:, None], kinds]
+        free = accepted & columns.free_mask[rows]
         fits: Flags = np.bitwise_count(free) >= gpus
         fits &= columns.cpu_free[rows] >= self._cpu[slots][:, None]
         fits &= columns.memory_free[rows] >= self._memory[slots][:, None]
         fits &= columns.open[rows]
-        for at, slot in enumerate(slots.tolist()):
-            if slot in self._special:
-                need = self._special[slot]
-                if need.member.pieces:
-                    self._fit_parts(need, rows, self._accepted[slot, kinds], fits[at])
-                self._correct(need, rows, free[at], fits[at])
+        if self._parted:
+            self._fit_parts(slots.tolist(), rows, accepted, fits)
+        if self._special:
+            for at, slot in enumerate(slots.tolist()):
+                if slot in self._special:
+                    self._correct(self._special[slot], rows, free[at], fits[at])
         return fits
 
-    def _fit_parts(self, need: Need, rows: NDArray[np.int64], accepted: NDArray[np.uint64], fits: Flags) -> None:
-        """Parts are counted device by device, and how tightly the first would sit is noted: what `score` goes by."""
-        columns, member = self._columns, need.member
-        assert member.piece is not None
-        tight = columns.parts.tight.get(need)
+    def _fit_parts(self, slots: list[int], rows: NDArray[np.int64], accepted: NDArray[np.uint64], fits: Flags) -> None:
+        """
+        Parts are counted device by device, and how tightly the first would sit is noted: what `score` goes by.
+
+        Needs that differ in CPUs and memory alone, and nodes of one kind that hold no parts, are counted once.
+        """
+        columns = self._columns
+        mine = [at for at, slot in enumerate(slots) if slot in self._parted]
+        if not mine:
+            return
+        usable = accepted[mine] & (columns.free_mask[rows] | columns.shared_mask[rows])
+        possible = fits[mine] & (usable != 0)
+        fits[mine] = False
+        needs = [self._parted[slots[at]] for at in mine]
+        tights = [self._tight_of(need) for need in needs]
+        where, kinds = rows.tolist(), columns.kind[rows].tolist()
+        held_on = [columns.parts_at(row) for row in where]
+        known: dict[tuple[PieceAsk, int, int, int], tuple[int, int]] = {}
+        at_need, at_row = np.nonzero(possible)
+        for one, place, mask in zip(at_need.tolist(), at_row.tolist(), usable[at_need, at_row].tolist(), strict=True):
+            member, held = needs[one].member, held_on[place]
+            assert member.piece is not None
+            key = (member.piece, member.pieces, mask, place if held else -1 - kinds[place])
+            found = known.get(key)
+            if found is None:
+                found = known[key] = room_for(columns.layouts[where[place]].devices, held, mask, member.piece, member.pieces)
+            tights[one][where[place]] = found[1]
+            fits[mine[one], place] = found[0] >= member.pieces
+
+    def _tight_of(self, need: Need) -> Ints:
+        tight = self._columns.parts.tight.get(need)
         if tight is None:
-            tight = columns.parts.tight[need] = np.full(len(columns), EMPTY_GPU, np.int64)
-        usable = accepted & (columns.free_mask[rows] | columns.shared_mask[rows])
-        fits &= usable != 0
-        for at in np.flatnonzero(fits).tolist():
-            row = int(rows[at])
-            devices, held = columns.layouts[row].devices, columns.parts_at(row)
-            count, tight[row] = room_for(devices, held, int(usable[at]), member.piece, member.pieces)
-            fits[at] = count >= member.pieces
+            tight = self._columns.parts.tight[need] = np.full(len(self._columns), EMPTY_GPU, np.int64)
+        return tight
 
     def parts_fitting(self, need: Need) -> Ints:
         """Per row: how many parts of the kind that the need asks for could be had now, counted up to a node's most."""

@@ -4,10 +4,12 @@ Figures of a replay, from its record: waits, slowdowns, completion times, and ho
     wait                start - submit, of the attempt that ended the job
     bounded slowdown    max(1, (wait + run) / max(run, 10 s))
     JCT                 end - submit
-    utilisation         sum of run x GPUs over GPUs x makespan; `steady` looks only at the time from the arrival of the first tenth of the
-                        jobs to the last arrival, so without warm-up and drain
+    utilisation         sum of run x GPUs over GPUs x makespan; a part of a GPU counts by what a queue is charged for it. `steady`
+                        looks only at the time from the arrival of the first tenth of the jobs to the last arrival, so without warm-up
+                        and drain
     allocation          GPUs held over GPUs owned, by time, from the first arrival to the last event
-    fragmentation       free GPUs of nodes of which others are held, over all free GPUs, by time: free, and no use to a gang of whole nodes
+    fragmentation       what is free on nodes of which others are held, over all that is free, by time: no use to a gang of whole nodes
+    broken              what is free of GPUs of which others are held, over all that is free, by time: no use to who wants a whole GPU
     waste               work that was done again since others displaced it after its last checkpoint, over all work
     fairness            Jain's index over owners of (run) / (run + wait), by GPU-time: 1 is the same service for everybody
 
@@ -28,8 +30,8 @@ from shoal.sim.record import Record
 SHORT_RUN_S = 10.0
 """Runs shorter than this count as so long in the slowdown, else it is a measure of the shortest jobs alone."""
 WARM_UP = 0.1
-SIZES = ((0, "no GPU"), (1, "1"), (8, "2-8"), (64, "9-64"), (1 << 62, "more"))
-"""Classes by the GPUs held: up to so many, and what the class is called."""
+SIZES = ((0, "no GPU"), (999, "part"), (1_000, "1"), (8_000, "2-8"), (64_000, "9-64"), (1 << 62, "more"))
+"""Classes by what is held: up to so many thousandths of a GPU, and what the class is called."""
 
 Floats = NDArray[np.float64]
 
@@ -69,10 +71,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_steady: float
     allocation: float
     fragmentation: float
+    broken: float
     waste: float
     fairness: float
     gpus: int
-    gpus_held_most: int
+    gpus_held_most: float
     waiting_most: int
     attempts: int
     by_size: tuple[SizeClass, ...]
@@ -84,14 +87,16 @@ def metrics_of(record: Record, gpus: int, left: dict[str, int]) -> Metrics:
 
     Cost: a few passes over the columns of the record.
     """
-    columns = {name: np.frombuffer(getattr(record, name), np.int64) for name in ("submit", "start", "end", "gpus", "attempts")}
+    columns = {name: np.frombuffer(getattr(record, name), np.int64) for name in ("submit", "start", "end", "gpu_milli", "attempts")}
     ran = (columns["start"] >= 0) & (columns["end"] >= columns["start"]) if len(record) else np.zeros(0, np.bool_)
     submit, start, end = (columns[name][ran] / 1_000.0 for name in ("submit", "start", "end"))
-    size = columns["gpus"][ran]
+    milli = columns["gpu_milli"][ran]
+    size = milli / 1_000.0
     wait, run = start - submit, end - start
     slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, SHORT_RUN_S))
     first = float(columns["submit"].min()) / 1_000 if len(record) else 0.0
     makespan = float(end.max()) - first if len(end) else 0.0
+    free_gpu_us = record.owned_gpu_us - record.held_gpu_us
     states = dict(left)
     for state in record.state:
         states[state] = states.get(state, 0) + 1
@@ -104,15 +109,16 @@ def metrics_of(record: Record, gpus: int, left: dict[str, int]) -> Metrics:
         jct_s=_spread(wait + run),
         utilisation=_ratio(float((run * size).sum()), gpus * makespan),
         utilisation_steady=_steady(columns["submit"] / 1_000.0, start, end, size, gpus),
-        allocation=_ratio(record.held_gpu_ms, record.owned_gpu_ms),
-        fragmentation=_ratio(record.stranded_gpu_ms, record.owned_gpu_ms - record.held_gpu_ms),
-        waste=_ratio(record.lost_gpu_ms, record.held_gpu_ms),
+        allocation=_ratio(record.held_gpu_us, record.owned_gpu_us),
+        fragmentation=_ratio(record.stranded_gpu_us, free_gpu_us),
+        broken=_ratio(record.broken_gpu_us, free_gpu_us),
+        waste=_ratio(record.lost_gpu_us, record.held_gpu_us),
         fairness=_fairness([owner for owner, kept in zip(record.owner, ran, strict=True) if kept], wait, run, size),
         gpus=gpus,
-        gpus_held_most=record.held_most,
+        gpus_held_most=record.held_milli_most / 1_000,
         waiting_most=record.waiting_most,
         attempts=int(columns["attempts"].sum()),
-        by_size=_classes(size, wait, slowdown, wait + run),
+        by_size=_classes(milli, wait, slowdown, wait + run),
     )
 
 
@@ -131,7 +137,7 @@ def _ratio(part: float, whole: float) -> float:
     return round(part / whole, 6) if whole > 0 else 0.0
 
 
-def _steady(submit: Floats, start: Floats, end: Floats, size: NDArray[np.int64], gpus: int) -> float:
+def _steady(submit: Floats, start: Floats, end: Floats, size: Floats, gpus: int) -> float:
     """Use of the fleet between the arrival of the first tenth of the jobs and the last arrival."""
     if not len(submit):
         return 0.0
@@ -141,22 +147,22 @@ def _steady(submit: Floats, start: Floats, end: Floats, size: NDArray[np.int64],
     return _ratio(float((inside * size).sum()), gpus * (last - first))
 
 
-def _fairness(owners: list[str], wait: Floats, run: Floats, size: NDArray[np.int64]) -> float:
+def _fairness(owners: list[str], wait: Floats, run: Floats, size: Floats) -> float:
     """Jain's index; jobs without GPUs weigh as one GPU."""
     names, code = np.unique(np.array(owners, dtype=np.str_), return_inverse=True)
     if not len(names):
         return 1.0
-    weight = np.maximum(size, 1)
+    weight = np.where(size > 0, size, 1.0)
     served = np.bincount(code, weights=run * weight)
     asked = np.bincount(code, weights=(run + wait) * weight)
     service = np.divide(served, asked, out=np.ones_like(served), where=asked > 0)
     return _ratio(float(service.sum()) ** 2, len(names) * float((service**2).sum()))
 
 
-def _classes(size: NDArray[np.int64], wait: Floats, slowdown: Floats, jct: Floats) -> tuple[SizeClass, ...]:
+def _classes(milli: NDArray[np.int64], wait: Floats, slowdown: Floats, jct: Floats) -> tuple[SizeClass, ...]:
     found, above = [], -1
     for most, words in SIZES:
-        inside = (size > above) & (size <= most)
+        inside = (milli > above) & (milli <= most)
         above = most
         if inside.any():
             spreads = {"wait_s": _spread(wait[inside]), "bounded_slowdown": _spread(slowdown[inside]), "jct_s": _spread(jct[inside])}

@@ -25,8 +25,8 @@ class Record:
         self.start = array("q")
         """Of the last attempt."""
         self.end = array("q")
-        self.gpus = array("q")
-        """Held by the last attempt; 0 for a job that never started."""
+        self.gpu_milli = array("q")
+        """Thousandths of GPUs that the last attempt held; 0 for a job that never started."""
         self.nodes = array("q")
         self.attempts = array("q")
         self.state: list[str] = []
@@ -34,15 +34,17 @@ class Record:
         self.owner: list[str] = []
         self.passed_ms = 0
         """Up to when time has passed, from the start of the trace."""
-        self.held_gpu_ms = 0
-        """Integral of the GPUs held."""
-        self.owned_gpu_ms = 0
+        self.held_gpu_us = 0
+        """Integral of what is held of GPUs: thousandths of a GPU for a millisecond are GPU-microseconds."""
+        self.owned_gpu_us = 0
         """Integral of the GPUs of all nodes."""
-        self.stranded_gpu_ms = 0
-        """Integral of the free GPUs of nodes of which others are held."""
-        self.lost_gpu_ms = 0
+        self.stranded_gpu_us = 0
+        """Integral of what is free on nodes of which others are held."""
+        self.broken_gpu_us = 0
+        """Integral of what is free of GPUs of which others are held."""
+        self.lost_gpu_us = 0
         """Work of attempts that others displaced, since their last checkpoint: it is done again."""
-        self.held_most = 0
+        self.held_milli_most = 0
         self.waiting_most = 0
         self.over_time = SeriesRecord()
         self.where: list[tuple[str, ...]] | None = None
@@ -55,12 +57,14 @@ class Record:
         """Time passes to `at_ms` with things as they are."""
         world, passed = self._world, at_ms - self.passed_ms
         if passed > 0:
-            self.held_gpu_ms += world.gpus_held * passed
-            self.owned_gpu_ms += world.gpus * passed
-            self.stranded_gpu_ms += world.stranded * passed
-            self.over_time.add(self.passed_ms, at_ms, (world.gpus_held, world.gpus, world.stranded, len(world.board.pending)))
+            held, owned, stranded = world.gpu_milli_held, 1_000 * world.gpus, world.stranded_milli
+            self.held_gpu_us += held * passed
+            self.owned_gpu_us += owned * passed
+            self.stranded_gpu_us += stranded * passed
+            self.broken_gpu_us += world.broken_milli * passed
+            self.over_time.add(self.passed_ms, at_ms, (held, owned, stranded, len(world.board.pending)))
             self.passed_ms = at_ms
-            self.held_most = max(self.held_most, world.gpus_held)
+            self.held_milli_most = max(self.held_milli_most, held)
             self.waiting_most = max(self.waiting_most, len(world.board.pending))
 
     def note_eviction(self, picture: Picture, at_ms: int) -> None:
@@ -68,7 +72,7 @@ class Record:
         job = picture.job
         if job.started_ms is not None:
             saved_ms = max(job.started_ms, job.checkpointed_ms or 0)
-            self.lost_gpu_ms += max(0, at_ms - saved_ms) * sum(len(member.devices) for member in picture.allocations)
+            self.lost_gpu_us += max(0, at_ms - saved_ms) * sum(member.gpu_milli for member in picture.allocations)
 
     def _note(self, job: Job) -> None:
         """A job has ended. An array's parent is no work of its own."""
@@ -80,7 +84,7 @@ class Record:
         self.submit.append(job.created_ms)
         self.start.append(-1 if job.started_ms is None else job.started_ms)
         self.end.append(-1 if job.ended_ms is None else job.ended_ms)
-        self.gpus.append(sum(len(member.devices) for member in mine))
+        self.gpu_milli.append(sum([member.gpu_milli for member in mine]))
         self.nodes.append(len(mine))
         self.attempts.append(job.attempt)
         self.state.append(str(job.state))

@@ -428,9 +428,7 @@ class Replay:
     def _check(self) -> None:
         snapshot = self.world.snapshot()
         faults = list(check_snapshot(snapshot))
-        held = sum(len(allocation.devices) for allocation in snapshot.allocations)
-        if held != self.world.gpus_held:
-            faults.append(f"{held} GPUs are held and {self.world.gpus_held} are counted")
+        faults += self.world.miscounted(snapshot)
         if faults:
             raise InvariantViolated(f"at {self.time_ms} ms: {'; '.join(faults)}")
 

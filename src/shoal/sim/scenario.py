@@ -18,7 +18,7 @@ from shoal.formats.scenario import Expectation, Facts, JobWant, NodeWant, QueueW
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.array import element_of, next_unborn
-from shoal.model.attempt import HOLDING
+from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.event import EventRow
 from shoal.model.job import Job
@@ -153,8 +153,8 @@ class _Judge:
         for name, of_node in wanted.nodes.items():
             yield from self._node(name, of_node)
         record = self._replay.record
-        idle_s = (record.owned_gpu_ms - record.held_gpu_ms) // 1_000
-        yield from _differs("GPUs held", self._replay.world.gpus_held, wanted.gpus_held)
+        idle_s = (record.owned_gpu_us - record.held_gpu_us) // 1_000_000
+        yield from _differs("GPUs held", self._replay.world.gpu_milli_held / 1_000, wanted.gpus_held)
         yield from _differs("evictions", self._replay.evictions, wanted.evictions)
         yield from _differs("moves", self._replay.moves, wanted.moves)
         if wanted.idle_gpu_seconds_most is not None and idle_s > wanted.idle_gpu_seconds_most:
@@ -200,7 +200,8 @@ class _Judge:
         members = [] if job is None else list(self._replay.world.members.get(job.id, {}).values())
         held = sorted((a for a in members if a.state in HOLDING), key=lambda a: a.node_rank)
         where = sorted({allocation.node for allocation in held})
-        yield from _differs(f"{what}GPUs", sum(len(a.devices) for a in held), wanted.gpus)
+        yield from _differs(f"{what}GPUs", sum(a.gpu_milli for a in held) / 1_000, wanted.gpus)
+        yield from _differs(f"{what}parts", _parts(held), None if wanted.parts is None else sorted(map(str, wanted.parts)))
         yield from _differs(f"{what}nodes", where, None if wanted.nodes is None else sorted(wanted.nodes))
         if wanted.nodes_one_of is not None and where not in [sorted(one) for one in wanted.nodes_one_of]:
             yield f"{what}nodes are {_short(where)}, wanted one of {[list(one) for one in wanted.nodes_one_of]}"
@@ -240,7 +241,7 @@ class _Judge:
         if view is None:
             yield f"there is no queue {name!r}"
             return
-        yield from _differs(f"queue {name}: GPUs", view.used.get("gpu", 0) // 1_000, wanted.gpus)
+        yield from _differs(f"queue {name}: GPUs", view.used.get("gpu", 0) / 1_000, wanted.gpus)
         yield from _differs(f"queue {name}: pending", view.pending_jobs, wanted.pending)
 
     def _node(self, name: str, wanted: NodeWant) -> Iterator[str]:
@@ -249,7 +250,7 @@ class _Judge:
             yield f"there is no node {name!r}"
             return
         board = self._replay.world.board
-        held = sum(len(board.allocations[one].devices) for one in board.held_on.get(name, ()))
+        held = sum(board.allocations[one].gpu_milli for one in board.held_on.get(name, ())) / 1_000
         yield from _differs(f"node {name}: state", str(node.state), wanted.state)
         yield from _differs(f"node {name}: GPUs held", held, wanted.gpus_held)
 
@@ -275,6 +276,12 @@ def told(at_ms: int) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
+def _parts(members: Iterable[Allocation]) -> list[str]:
+    """The parts of GPUs that somebody holds, as a file names them."""
+    parts = [part for member in members for part in member.parts]
+    return sorted(f"{part.profile}@{part.start}" if part.mode == "mig" else str(part.thousandths) for part in parts)
+
+
 def _moment(at_ms: int | None) -> str | None:
     return None if at_ms is None else told(at_ms - BASE_MS)
 
@@ -291,5 +298,7 @@ def _differs(what: str, actual: object, wanted: object) -> Iterator[str]:
 def _short(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:g}"
     message = getattr(value, "message", None)
     return str(message if message is not None else value)

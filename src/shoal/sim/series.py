@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 SPANS = 1_024
 """Kept at most: more than a picture has columns."""
 _KINDS = 4
+_IN_ONE = np.array((1_000.0, 1_000.0, 1_000.0, 1.0))
+"""What comes in, of one of what goes out: thousandths of a GPU, jobs."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +41,11 @@ class SeriesRecord:
         self._passed_ms = 0
 
     def add(self, from_ms: int, to_ms: int, state: tuple[int, int, int, int]) -> None:
-        """(held, owned, stranded, waiting) from one moment to the next. Cost: the spans that lie between, all told at most SPANS."""
+        """
+        (thousandths of GPUs held, owned, stranded; jobs waiting) from one moment to the next.
+
+        Cost: the spans that lie between, all told at most SPANS.
+        """
         while to_ms > self._span_ms * SPANS:
             self._join()
         first, last = from_ms // self._span_ms, (to_ms - 1) // self._span_ms
@@ -58,7 +64,7 @@ class SeriesRecord:
         widths = np.full(count, float(self._span_ms))
         if count:
             widths[-1] = self._passed_ms - (count - 1) * self._span_ms
-        means = np.round(self._sums[:, :count] / widths, 3)
+        means = np.round(self._sums[:, :count] / widths / _IN_ONE[:, None], 3)
         held, owned, stranded, waiting = (tuple(row) for row in means.tolist())
         return Series(span_s=self._span_ms / 1_000, held=held, owned=owned, stranded=stranded, waiting=waiting)
 

@@ -24,6 +24,7 @@ from shoal.formats.workload import NodeKind, TraceJob, Workload, node_of
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.job import GpuAsk, JobSpec
 from shoal.model.node import Node
+from shoal.model.part import Partition
 from shoal.model.queue import Queue, QueueSpec
 from shoal.scheduling.quota import DEFAULT_QUEUE
 from shoal.sim.metrics import Metrics, metrics_of
@@ -40,6 +41,8 @@ INSTANTS_PER_LOOK = 200
 """Instants between two words of progress: a few times a second."""
 _FLEET_PART = re.compile(r"(?P<nodes>\d{1,6})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
 
+SHARED = Partition(soft="time-slice", shares_max=1_000)
+"""GPUs of a fleet that says nothing of parts, for a trace with shares: as many as there are thousandths, no other limit."""
 Progress = Callable[[str, int, int], None]
 """Hears the policy, how many jobs have arrived, and how many there are."""
 
@@ -48,6 +51,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """On what and how a trace is played. `load` 2 makes arrivals come twice as fast."""
 
     nodes: tuple[Node, ...]
+    parts: Partition | None = None
+    """How every GPU may be given; None: as the nodes have it, and `SHARED` where jobs ask for shares and no node can give any."""
     policies: tuple[NamedPolicy, ...] = (NamedPolicy(name="default"),)
     seed: int = 0
     load: float = 1.0
@@ -66,7 +71,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     start_s: float
     end_s: float
-    gpus: int
+    gpus: float
     nodes: tuple[str, ...]
 
 
@@ -166,6 +171,7 @@ def fleet_for(workload: Workload) -> tuple[Node, ...]:
 def simulate(workload: Workload, source: str, setting: Setting, progress: Progress | None = None) -> Simulation:
     """Plays the workload once per policy. Raises Invalid for jobs that could not be submitted in life, with the first of them."""
     jobs, notes = _playable(workload, setting)
+    setting = replace(setting, nodes=_parted(setting, jobs))
     runs = tuple(_run(jobs, setting, named, progress) for named in setting.policies)
     return Simulation(
         trace=source,
@@ -212,7 +218,7 @@ def _bars(record: Record) -> tuple[Bar, ...]:
             number=record.number[at],
             start_s=(start - BASE_MS) / 1_000,
             end_s=(end - BASE_MS) / 1_000,
-            gpus=record.gpus[at],
+            gpus=record.gpu_milli[at] / 1_000,
             nodes=record.where[at],
         )
         for at, start, end in ran
@@ -244,24 +250,42 @@ def _playable(workload: Workload, setting: Setting) -> tuple[tuple[TraceJob, ...
     for job in workload.jobs[: setting.jobs]:
         spec = changed.get(id(job.spec))
         if spec is None:
-            spec = changed[id(job.spec)] = _whole(job.spec)
+            spec = changed[id(job.spec)] = _whole(job.spec) if setting.parts == Partition() else job.spec
             _check(spec)
-        shares += spec is not job.spec
+        shares += job.spec.gpus is not None and job.spec.gpus.share is not None
         queue = job.queue if setting.own_queues else DEFAULT_QUEUE
         submit_ms = job.submit_ms if setting.load == 1 else round(job.submit_ms / setting.load)
         same = spec is job.spec and queue == job.queue and submit_ms == job.submit_ms
         jobs.append(job if same else replace(job, spec=spec, queue=queue, submit_ms=submit_ms))
-    notes = [f"{shares:,} jobs asked for a share of a GPU; they get a whole one, since shares are not there yet"] if shares else []
+    notes = []
+    if shares:
+        given = "they get a whole one, since GPUs are not given in parts" if setting.parts == Partition() else "all are of one project"
+        notes.append(f"{shares:,} jobs ask for a share of a GPU; {given}")
     if setting.load != 1:
         notes.append(f"arrivals come {setting.load:g} times as fast; the pattern of days is compressed with them")
     return tuple(jobs), notes
 
 
 def _whole(spec: JobSpec) -> JobSpec:
-    """A share of a GPU as the whole GPU that this version can give."""
+    """A share of a GPU as a whole one."""
     if spec.gpus is None or spec.gpus.share is None:
         return spec
     return replace(spec, gpus=GpuAsk(count=1, model=spec.gpus.model))
+
+
+def _parted(setting: Setting, jobs: tuple[TraceJob, ...]) -> tuple[Node, ...]:
+    """The nodes, their GPUs given as the setting says."""
+    parts = setting.parts
+    if parts is None:
+        shared = any(job.spec.gpus is not None and job.spec.gpus.share is not None for job in jobs)
+        if not shared or any(device.partition.soft != "off" for node in setting.nodes for device in node.facts.devices):
+            return setting.nodes
+        parts = SHARED
+    mig: Literal["on", "off"] = "off" if parts.mig == "off" else "on"
+    return tuple(
+        replace(node, facts=replace(node.facts, devices=tuple(replace(d, mig=mig, partition=parts) for d in node.facts.devices)))
+        for node in setting.nodes
+    )
 
 
 def _check(spec: JobSpec) -> None:

@@ -36,12 +36,17 @@ class World:
         self.claims: dict[str, Claim] = {}
         self.reservations: dict[str, Reservation] = {}
         self.version = 1
-        self.gpus_held = 0
+        self.gpu_milli_held = 0
+        """Thousandths of GPUs that are held, in whole or in parts."""
         self.gpus = sum(len(node.facts.devices) for node in self.nodes.values())
         """Of all nodes, whether they take work or not."""
-        self.stranded = 0
-        """Free GPUs of nodes of which others are held."""
+        self.stranded_milli = 0
+        """Free thousandths of GPUs on nodes of which others are held."""
+        self.broken_milli = 0
+        """Free thousandths of GPUs of which others are held: no use to who asks for a whole one."""
         self._held_on: dict[str, int] = {}
+        self._held_of: dict[str, int] = {}
+        """Thousandths held of each GPU that is held in parts."""
         self.array_counts: dict[str, dict[JobState, int]] = {}
         """Of each array with live elements: how many are in which state."""
         self.arrays_moved: dict[str, None] = {}
@@ -58,6 +63,7 @@ class World:
             self._put(record)
         for record in changes.delete:
             if isinstance(record, Node):
+                self.stranded_milli -= self._stranded_on(record.id)
                 self.gpus -= len(self.nodes.pop(record.id).facts.devices)
             elif isinstance(record, Queue):
                 del self.queues[record.id]
@@ -101,6 +107,22 @@ class World:
             reservations=tuple(reservation for _, reservation in sorted(self.reservations.items())),
             ended={job_id: self.ended[job_id].state for job_id in wanted if job_id in self.ended},
         )
+
+    def miscounted(self, snapshot: Snapshot) -> list[str]:
+        """Where the counts that are kept up differ from those of the records."""
+        held: dict[str, int] = {}
+        parts: dict[str, int] = {}
+        for allocation in snapshot.allocations:
+            held[allocation.node] = held.get(allocation.node, 0) + allocation.gpu_milli
+            for part in allocation.parts:
+                parts[part.device] = parts.get(part.device, 0) + part.charge
+        owned = {node: 1_000 * len(self.nodes[node].facts.devices) for node in held if node in self.nodes}
+        counts = (
+            ("held", sum(held.values()), self.gpu_milli_held),
+            ("stranded", sum(max(0, owned[node] - held[node]) for node in owned if held[node]), self.stranded_milli),
+            ("broken", sum(_left_of(milli) for milli in parts.values()), self.broken_milli),
+        )
+        return [f"{found} thousandths of GPUs are {what} and {kept} are counted" for what, found, kept in counts if found != kept]
 
     def elements_of(self, array_id: str) -> list[str]:
         """Ids of the live elements of an array; none for a job that is no array."""
@@ -151,23 +173,34 @@ class World:
     def _put_allocation(self, allocation: Allocation) -> None:
         mine = self.members.setdefault(allocation.job, {})
         before = mine.get(allocation.id)
-        gone = len(before.devices) if before is not None and before.state in HOLDING else 0
-        come = len(allocation.devices) if allocation.state in HOLDING else 0
+        gone = before.gpu_milli if before is not None and before.state in HOLDING else 0
+        come = allocation.gpu_milli if allocation.state in HOLDING else 0
         if come != gone:
-            self.gpus_held += come - gone
-            self.stranded -= self._stranded_on(allocation.node)
+            self.gpu_milli_held += come - gone
+            self.stranded_milli -= self._stranded_on(allocation.node)
             self._held_on[allocation.node] = self._held_on.get(allocation.node, 0) + come - gone
-            self.stranded += self._stranded_on(allocation.node)
+            self.stranded_milli += self._stranded_on(allocation.node)
+        if allocation.parts:
+            self._count_parts(before, allocation)
         mine[allocation.id] = allocation
+
+    def _count_parts(self, before: Allocation | None, after: Allocation) -> None:
+        for allocation, sign in ((before, -1), (after, 1)):
+            for part in allocation.parts if allocation is not None and allocation.state in HOLDING else ():
+                held = self._held_of.get(part.device, 0)
+                self._held_of[part.device] = held + sign * part.charge
+                self.broken_milli += _left_of(self._held_of[part.device]) - _left_of(held)
 
     def _stranded_on(self, node_id: str) -> int:
         node, held = self.nodes.get(node_id), self._held_on.get(node_id, 0)
-        return max(0, len(node.facts.devices) - held) if node is not None and held else 0
+        return max(0, 1_000 * len(node.facts.devices) - held) if node is not None and held else 0
 
     def _put_node(self, node: Node) -> None:
         before = self.nodes.get(node.id)
         self.gpus += len(node.facts.devices) - (len(before.facts.devices) if before is not None else 0)
+        self.stranded_milli -= self._stranded_on(node.id)
         self.nodes[node.id] = node
+        self.stranded_milli += self._stranded_on(node.id)
 
     def _forget(self, job: Job) -> None:
         """A job has ended: it leaves the live ones, and what belonged to it goes with it."""
@@ -177,6 +210,11 @@ class World:
         self.members.pop(job.id, None)
         if self._keep_ended or job.array is not None:
             self.ended[job.id] = job
+
+
+def _left_of(held_milli: int) -> int:
+    """Thousandths that are free of a GPU of which so many are held; of one that nobody has a part of, none are left over."""
+    return max(0, 1_000 - held_milli) if held_milli else 0
 
 
 def _unheard(job: Job) -> None:

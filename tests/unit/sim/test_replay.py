@@ -94,10 +94,10 @@ def test_what_is_written_together_comes_out_as_step_by_step(seed: int) -> None:
         for at, job in enumerate(random_jobs(seed))
     ]
     joined, stepped = (played(jobs, nodes=6, per_node=8, check=check) for check in (False, True))
-    for name in ("number", "submit", "start", "end", "gpus", "nodes", "attempts", "state"):
+    for name in ("number", "submit", "start", "end", "gpu_milli", "nodes", "attempts", "state"):
         by_number = [dict(zip(r.record.number, getattr(r.record, name), strict=True)) for r in (joined, stepped)]
         assert by_number[0] == by_number[1], name
-    assert joined.record.held_gpu_ms == stepped.record.held_gpu_ms
+    assert joined.record.held_gpu_us == stepped.record.held_gpu_us
     assert len(joined.record) == len(jobs)
 
 

@@ -28,6 +28,27 @@ def a_scenario(expect: str, world: str = WORLD) -> Scenario:
     return read_scenario(f"{world}expect:\n  - {expect}\n", "small.yaml")
 
 
+PARTS = """
+name: Parts of two GPUs
+cluster: [{nodes: n0, gpus: 1, model: a100, parts: mig}, {nodes: n1, gpus: 1, parts: mps}]
+jobs:
+  - {name: small, gpus: {mig: 1g.10gb}, runs: 10s}
+  - {name: half, gpus: {share: 500}, runs: 10s}
+"""
+
+
+def test_parts_of_gpus_are_named_and_counted() -> None:
+    right = "{at: 1s, jobs: {small: {parts: [1g.10gb@6], gpus: 0.143}, half: {parts: [500], gpus: 0.5}}, nodes: {n1: {gpus_held: 0.5}}}"
+    assert play(a_scenario(right, PARTS)).good
+    wrong = "{at: 1s, jobs: {small: {parts: [1g.10gb@5]}, half: {gpus: 1}}, gpus_held: 0.5, queues: {default: {gpus: 0.5}}}"
+    assert play(a_scenario(wrong, PARTS)).faults == (
+        "at 1s: job small: parts is 1g.10gb@6, wanted 1g.10gb@5",
+        "at 1s: job half: GPUs is 0.5, wanted 1",
+        "at 1s: queue default: GPUs is 0.643, wanted 0.5",
+        "at 1s: GPUs held is 0.643, wanted 0.5",
+    )
+
+
 RIGHT = [
     "{at: 2s, jobs: {pair: RUNNING, rest: RUNNING, more: {state: QUEUED, reason: quota}}}",
     "{at: 2s, jobs: {pair: {nodes: [n1, n0], gpus: 4, attempt: 1, started: 0s}}}",

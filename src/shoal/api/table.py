@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from shoal.api import agents, blobs, declared, events, jobs, logs, meta
+from shoal.api import agents, blobs, declared, events, jobs, logs, meta, questions
 from shoal.api.operations import Handler, Operation
 from shoal.api.planning import PLANNING
 from shoal.api.reservations import RESERVATIONS
 from shoal.base.limits import JOB_FILE_BYTES_MAX, LOG_BYTES_PER_UPLOAD_MAX, REQUEST_BYTES_MAX, WORKDIR_BYTES_MAX
 from shoal.model.job import Job, JobSpec
 from shoal.model.queue import Queue, QueueSpec
+from shoal.model.what_if import WhatIf, WhatIfAsk
 from shoal.model.wire import (
     Batch,
     BatchAnswer,
@@ -510,6 +511,22 @@ META = (
     ),
 )
 
+QUESTIONS = (
+    Operation(
+        id="what_if.ask",
+        method="POST",
+        path=_PROJECT + "/what-if",
+        handler=questions.what_if,
+        need="member",
+        summary="What the next cycle would do otherwise if jobs, quotas or nodes were others",
+        description="Changes nothing. Jobs of projects that the caller does not see are counted in `others`, and not told.",
+        body=WhatIfAsk,
+        takes="json",
+        decode=questions.read_ask,
+        answer=WhatIf,
+    ),
+)
+
 OPERATIONS: tuple[Operation, ...] = (
     JOBS[0],
     AGENTS[0],
@@ -524,5 +541,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *BLOBS,
     *SECRETS,
     *TOKENS,
+    *QUESTIONS,
     *META,
 )

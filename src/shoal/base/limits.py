@@ -136,6 +136,14 @@ WINDOW_SETS_KEPT_MAX: Final = 256
 """Distinct sets of windows for which the closed nodes are remembered; one per time limit of a job at most."""
 WINDOWS_PASSED_MAX: Final = 32
 """Windows that an earliest start is moved behind, one after another, before it is told as no better than that."""
+WHAT_IF_JOBS_MAX: Final = 16
+"""Jobs, queues or nodes of each kind supposed in one what-if question; more is a scenario for `shoal simulate`."""
+WHAT_IF_FORECASTS_MAX: Final = 64
+"""Waiting jobs whose earliest start is worked out on each side of a what-if question, some milliseconds each."""
+WHAT_IF_CHANGES_MAX: Final = 1_000
+"""Jobs told in one what-if answer; the rest are counted."""
+WHAT_IF_AT_ONCE: Final = 1
+"""What-if questions and snapshots answered at a time: each builds boards of the whole installation."""
 BLOCKING_NODES_MAX: Final = 256
 """Nodes searched for the fewest jobs whose end would start a gang; on a large full fleet all are much alike."""
 

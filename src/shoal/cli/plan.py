@@ -25,25 +25,46 @@ if TYPE_CHECKING:
     from shoal.planning.topic import Topic
     from shoal.render.look import Look
 
-_OWN = ("file", "settings", "from_usage", "from_trace", "from_fleet", "as_json", "explain", "sweep", "compare", "plot")
+_OWN = (
+    "file",
+    "settings",
+    "from_usage",
+    "from_trace",
+    "from_fleet",
+    "from_prices",
+    "old_prices",
+    "from_interruptions",
+    "as_json",
+    "explain",
+    "sweep",
+    "compare",
+    "plot",
+)
 
 
 class Topics(click.Group):
-    """`list`, `check`, and a command per topic; topics are not listed here, so that help stays one screen."""
+    """`list`, `check`, `what-if`, and a command per topic; topics are not listed here, so that help stays one screen."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from shoal.planning.catalogue import CATALOGUE
 
+        if cmd_name == "what-if":
+            from shoal.cli.what_if import what_if
+
+            return what_if
         found = super().get_command(ctx, cmd_name)
         word = cmd_name.replace("-", "_")
         return found or (topic_command(word) if word in CATALOGUE else None)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "what-if"])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         from shoal.base.words import did_you_mean
         from shoal.planning.catalogue import CATALOGUE
 
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            known = [*CATALOGUE, *self.commands]
+            known = [*CATALOGUE, *self.list_commands(ctx)]
             ctx.fail(f"there is no topic {args[0]!r}{did_you_mean(args[0], known) or '; `shoal plan list` shows them'}")
         return super().resolve_command(ctx, args)
 
@@ -59,9 +80,10 @@ class Topics(click.Group):
 @click.group(
     "plan",
     cls=Topics,
-    subcommand_metavar="TOPIC|list|check [ARGS]...",
+    subcommand_metavar="TOPIC|list|check|what-if [ARGS]...",
     epilog=epilog(
         "shoal plan list",
+        "shoal plan what-if --submit train.yaml",
         "shoal plan spot_gang --nodes 64 --node-rate 0.02/h --checkpoint 1min --restart 10min --discount 60%",
         "shoal plan warm_pool --help",
     ),
@@ -162,6 +184,7 @@ def _from_life(word: str) -> list[click.Parameter]:
     """Flags that measure inputs, for the questions that have such."""
     from shoal.planning.arrivals import FROM_TRACE
     from shoal.planning.catalogue import FROM_FLEET
+    from shoal.planning.market import FROM_LIVES, FROM_PRICES
     from shoal.planning.usage import FROM_USAGE
 
     path = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -170,7 +193,17 @@ def _from_life(word: str) -> list[click.Parameter]:
     )
     trace = click.Option(["--from-trace"], type=path, metavar="FILE.csv", help="Measure inputs on a CSV of arrivals: a time per row.")
     fleet = click.Option(["--from-fleet"], type=path, metavar="FILE.json", help="Take the nodes from what `shoal nodes --json` printed.")
-    offered = ((usage, word in FROM_USAGE), (trace, word in FROM_TRACE), (fleet, word in FROM_FLEET))
+    prices = click.Option(["--from-prices"], type=path, metavar="FILE.csv", help="Measure on a CSV of prices: time, spot, on_demand.")
+    old = click.Option(["--old-prices"], is_flag=True, help="Take prices that ended more than 90 days ago too.")
+    lives = click.Option(["--from-interruptions"], type=path, metavar="FILE.csv", help="Measure on a CSV of nodes: start, end, lost.")
+    offered = (
+        (usage, word in FROM_USAGE),
+        (trace, word in FROM_TRACE),
+        (fleet, word in FROM_FLEET),
+        (prices, word in FROM_PRICES),
+        (old, word in FROM_PRICES),
+        (lives, word in FROM_LIVES),
+    )
     return [option for option, there in offered if there]
 
 
@@ -198,6 +231,10 @@ def ask(word: str, topic: Topic, given: dict[str, Any]) -> None:
         inputs = _measured_arrivals(session, word, own["from_trace"], inputs) | inputs
     if own["from_fleet"] is not None:
         inputs = _fleet_nodes(own["from_fleet"]) | inputs
+    if own["from_prices"] is not None:
+        inputs = _measured_prices(session, word, own["from_prices"], own["old_prices"], inputs) | inputs
+    if own["from_interruptions"] is not None:
+        inputs = _measured_lives(session, word, own["from_interruptions"], inputs) | inputs
     if own["compare"]:
         _compare(session, word, topic, inputs, own)
     elif own["sweep"] is not None:
@@ -248,6 +285,38 @@ def _measured_arrivals(session: Session, word: str, file: Path, inputs: dict[str
     times = arrivals_from(file)
     found = inputs_from_arrivals(word, times, window, str(file))
     session.note(f"measured on {len(times)} arrivals: {_measured_words(found)}")
+    return found
+
+
+def _measured_prices(session: Session, word: str, file: Path, old_too: bool, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs from a record of prices, beside the user's own on-demand price where he gave one that can be read."""
+    from shoal.cli.planning_inputs import prices_from
+    from shoal.planning.market import inputs_from_prices
+    from shoal.planning.quantity import BadQuantity, parse_amount
+
+    own = inputs.get("on_demand_price")
+    try:
+        on_demand = parse_amount(own, "USD/GPU/h")[0] if isinstance(own, str) else None
+    except BadQuantity:
+        on_demand = None  # The reader of inputs says what is wrong with it.
+    prices = prices_from(file, session.now_ms / 1_000, old_too=old_too)
+    found = inputs_from_prices(word, prices, on_demand, str(file))
+    days = (prices.times_s[-1] - prices.times_s[0]) / 86_400
+    session.note(f"measured on {len(prices.times_s)} prices, {days:.1f} days: {_measured_words(found)}")
+    return found
+
+
+def _measured_lives(session: Session, word: str, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs from the lives of spot nodes; a gang's own rate where its size is given."""
+    from shoal.cli.planning_inputs import lives_from
+    from shoal.planning.market import inputs_from_lives
+
+    lives = lives_from(file)
+    size = inputs.get("nodes")
+    nodes = int(size) if isinstance(size, int) or (isinstance(size, str) and size.isdecimal()) else None
+    found = inputs_from_lives(word, lives, nodes)
+    lost = sum(life.lost for life in lives)
+    session.note(f"measured on {len(lives)} nodes, {lost} of them lost: {_measured_words(found)}")
     return found
 
 

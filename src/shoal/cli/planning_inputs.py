@@ -14,6 +14,7 @@ from shoal.planning.quantity import AMOUNT, BadQuantity, parse_amount, unit_of
 from shoal.planning.topic import Topic
 
 if TYPE_CHECKING:
+    from shoal.planning.market import Life, Prices
     from shoal.planning.usage import Usage
 
 SWEEP_POINTS = 11
@@ -21,6 +22,10 @@ GEOMETRIC_FROM = 20.0
 """A range over so many times its low end is walked by factors, so that its low end is seen too."""
 
 
+PRICES_DAYS_MAX = 90
+"""Older prices decide nothing any more: lists were cut by 44 % within a month."""
+_DATED_S = 10 * 365 * 86_400.0
+"""Times beyond this are dates; those of a record that counts from zero have no age."""
 LAYERS_INPUT = "layers_compressed"
 """The input whose file is an image: a manifest, or the folder of an OCI layout."""
 PLATFORM = "linux/amd64"
@@ -140,6 +145,66 @@ def arrivals_from(file: Path) -> list[float]:
         raise Invalid(f"{file}: a header and a row per arrival are due, time first")
     unit = rows[0][0].partition("[")[2].rstrip("] ")
     return [_time(row[0], unit, f"{file}: row {at}") for at, row in enumerate(rows[1:], 2)]
+
+
+def prices_from(file: Path, now_s: float, *, old_too: bool) -> Prices:
+    """
+    Spot prices from CSV: `time [UNIT]` or ISO 8601, `spot [USD/GPU/h]`, and, where it is known, `on_demand` in the same unit.
+
+    Raises Invalid for prices that ended more than PRICES_DAYS_MAX ago, unless `old_too`.
+    """
+    from shoal.planning.market import prices_of
+
+    rows = _columns(file, ("time", "spot"), ("on_demand",))
+    prices = prices_of(rows["time"], rows["spot"], rows.get("on_demand", []), str(file))
+    age_days = (now_s - prices.times_s[-1]) / 86_400
+    dated = prices.times_s[-1] > _DATED_S
+    if dated and age_days > PRICES_DAYS_MAX and not old_too:
+        raise Invalid(
+            f"{file}: the last price is {age_days:.0f} days old, at most {PRICES_DAYS_MAX} are taken; --old-prices takes them anyway"
+        )
+    return prices
+
+
+def lives_from(file: Path) -> tuple[Life, ...]:
+    """Lives of spot nodes from CSV: `start` and `end` (ISO 8601, or numbers under `start [h]`), and `lost`, yes where the cloud took it."""
+    from shoal.planning.market import Life, lives_of
+
+    rows = _columns(file, ("start", "end", "lost"), ())
+    return lives_of([Life(*life) for life in zip(rows["start"], rows["end"], map(bool, rows["lost"]), strict=True)], str(file))
+
+
+def _columns(file: Path, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, list[float]]:
+    """Columns of a CSV by name, read in the units of their headers; others are left alone. Raises Invalid, with the place."""
+    import csv
+
+    table = list(csv.reader(yaml.decode_text(_bytes(file), str(file)).splitlines()))
+    header = [cell.partition("[")[0].strip() for cell in table[0]] if table else []
+    missing = [name for name in needed if name not in header]
+    if missing or any(len(row) != len(header) for row in table):
+        raise Invalid(
+            f"{file}: a header with the columns {', '.join(needed)} and rows of as many values are due; missing: {missing or 'values'}"
+        )
+    found: dict[str, list[float]] = {}
+    for name in (*needed, *(name for name in optional if name in header)):
+        at = header.index(name)
+        unit = table[0][at].partition("[")[2].rstrip("] ")
+        found[name] = [_cell(name, row[at].strip(), unit, f"{file}: row {line}: {name}") for line, row in enumerate(table[1:], 2)]
+    return found
+
+
+def _cell(name: str, text: str, unit: str, place: str) -> float:
+    """One value: a time, a price in USD per GPU and second, or yes and no as 1 and 0."""
+    if name in ("time", "start", "end"):
+        return _time(text, unit, place)
+    if name == "lost":
+        if text.lower() not in ("yes", "no", "true", "false", "1", "0"):
+            raise Invalid(f"{place}: {text!r}; write yes or no")
+        return float(text.lower() in ("yes", "true", "1"))
+    try:
+        return parse_amount(f"{text} {unit}" if unit else text, "USD/GPU/h")[0]
+    except BadQuantity as error:
+        raise Invalid(f"{place}: {error}") from error
 
 
 def _time(text: str, unit: str, place: str) -> float:

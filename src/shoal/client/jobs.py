@@ -12,6 +12,7 @@ from shoal.base.limits import LONG_POLL_MS_MAX, PAGE_ROWS_MAX
 from shoal.client.transport import REPEATABLE, Manner, segment
 from shoal.model.codec import decode_json, encode_json
 from shoal.model.job import ENDED, CancelMode, Job, JobSpec
+from shoal.model.what_if import WhatIf, WhatIfAsk
 from shoal.model.wire import (
     Batch,
     BatchAnswer,
@@ -158,6 +159,11 @@ class Jobs:
     def why(self, ref: str | int) -> Explanation:
         """Why the job is where it is, with numbers."""
         return decode_json(self._http.request("GET", f"{self._one(ref)}/why").body, Explanation)
+
+    def what_if(self, ask: WhatIfAsk) -> WhatIf:
+        """What the next cycle would do otherwise if all of this held; nothing is changed."""
+        path = f"/v1/projects/{segment(self._api.project)}/what-if"
+        return decode_json(self._http.request("POST", path, body=encode_json(ask), headers=_JSON, manner=REPEATABLE).body, WhatIf)
 
     def wait(self, ref: str | int, timeout_s: float | None = None) -> Job:
         """The job once it has ended, or as it is after `timeout_s`. Survives restarts of the server within the patience."""

@@ -157,7 +157,7 @@ def _queue_of(plane: Plane, project: str, spec: JobSpec, faults: list[Fault]) ->
         mine = tuple(sorted(q.id for q in tuple(plane.world.queues.values()) if q.spec.project == project))
         faults.append(Fault(f"project {project!r} has no queue {name!r}", "/queue", allowed=mine))
         return None
-    if any(other.spec.parent == name for other in tuple(plane.world.queues.values())):
+    if plane.world.is_parent(name):
         faults.append(Fault(f"queue {name!r} has queues under it; submit to one of those", "/queue"))
     return queue
 

@@ -59,6 +59,8 @@ class World:
         self.claims: dict[str, Claim] = {}
         self.reservations: dict[str, Reservation] = {}
         self.tokens: dict[str, Token] = {}
+        self._parents: frozenset[str] | None = None
+        """Queues that have queues under them; None: to be worked out."""
         self._numbers: dict[int, str] = {}
         self._allocations_by_job: Index = {}
         self._allocations_by_node: Index = {}
@@ -284,6 +286,7 @@ class World:
 
     def _put_queue(self, queue: Queue) -> None:
         self.queues[queue.id] = queue
+        self._parents = None
 
     def _put_claim(self, claim: Claim) -> None:
         self.claims[claim.id] = claim
@@ -307,6 +310,7 @@ class World:
             table = self._table(record)
             if table is not None:
                 table.pop(record.id, None)
+            self._parents = None
 
     def _drop_job(self, job: Job) -> None:
         if job.id in self.jobs:
@@ -326,6 +330,14 @@ class World:
         return self.tokens if isinstance(record, Token) else None
 
     # --- looking ----------------------------------------------------------------------------------------------------------
+    def is_parent(self, queue: str) -> bool:
+        """Whether the queue has queues under it. Asked for every job that is submitted."""
+        parents = self._parents
+        if parents is None:
+            with self._lock:
+                parents = self._parents = frozenset(other.spec.parent for other in self.queues.values() if other.spec.parent)
+        return queue in parents
+
     def job(self, job_id: str) -> Job | None:
         """A live job or a recently ended one."""
         return self.jobs.get(job_id) or self.ended.get(job_id)

@@ -149,7 +149,8 @@ class Turn:
     @property
     def all_exited_zero(self) -> bool:
         """True when the work is done: by all that belong to the gang and have started; who is only joining has no part in it yet."""
-        return all(exited_zero(member) for member in self.staying if not is_joining(member))
+        members = self.members.values()  # not `staying`: that is a tuple of all, and this is asked at every exit
+        return all(exited_zero(member) for member in members if not member.leaving and not is_joining(member))
 
     @property
     def staying(self) -> tuple[Allocation, ...]:

@@ -16,7 +16,7 @@ Cost of `apply`: what changed, times the logarithm of the queue. Nothing here kn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.model.array import element_of, next_unborn, unborn_count
 from shoal.model.attempt import HOLDING, Allocation
@@ -31,12 +31,15 @@ from shoal.scheduling.board_records import BoardRecords, contents_of
 from shoal.scheduling.columns import Columns, Holding
 from shoal.scheduling.crowd import Crowd, limits_of
 from shoal.scheduling.horizon import Horizon
-from shoal.scheduling.moved import Moved
+from shoal.scheduling.moved import Moved, holds_the_same
 from shoal.scheduling.pending import Bound, Pending
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
 from shoal.scheduling.usage import UsageBook
 from shoal.scheduling.windows import Windows, passes_of
+
+if TYPE_CHECKING:
+    from shoal.scheduling.reserve import Recall
 
 
 class Board:
@@ -65,6 +68,8 @@ class Board:
         self.held_by: dict[str, dict[str, None]] = {}
         """Allocation ids by job."""
         self.held_on: dict[str, dict[str, None]] = {}
+        self.recall: Recall | None = None
+        """The first reservation of the last cycle that made one: `reserve`'s to read and to write."""
         """Allocation ids by node."""
         self.usage = UsageBook()
         """What queues have used of late."""
@@ -184,6 +189,7 @@ class Board:
     def mark_dirty(self, node: str, devices: Iterable[str]) -> None:
         """Exactly these devices of a node are DIRTY now: processes of somebody gone are still on them. Kept beside the records."""
         self.columns.set_dirty(node, frozenset(devices))
+        self.horizon.note_node(node)
 
     def unknown_dependencies(self) -> tuple[str, ...]:
         """Ids that live jobs depend on and that are neither live nor among the ended: whoever moves the board looks them up."""
@@ -202,9 +208,13 @@ class Board:
         if isinstance(record, Job):
             self._put_job(record, moved)
         elif isinstance(record, Allocation):
-            moved.nodes[record.node] = None
             moved.jobs[record.job] = None
-            self._put_allocation(record)
+            before = self.allocations.get(record.id)
+            if before is not None and holds_the_same(before, record):
+                self.allocations[record.id] = record
+            else:
+                moved.nodes[record.node] = None
+                self._put_allocation(record)
         elif isinstance(record, Node):
             self.columns.put_node(record)
         elif isinstance(record, Queue):

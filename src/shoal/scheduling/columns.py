@@ -75,7 +75,12 @@ class Columns:
         """Length of `touched` when room last came back anywhere: a table as new as that holds upper bounds."""
         self.capacity: dict[str, int] = {}
         """Per resource, what READY nodes have: what shares are shares of."""
+        self._held: dict[tuple[str, str], Holding] = {}
+        """By node and holder."""
         self._holdings: dict[str, dict[str, Holding]] = {}
+        """By node, those that keep devices or parts of them."""
+        self._used: dict[str, tuple[int, int]] = {}
+        """CPU and memory that are kept, by node."""
         self._dirty: dict[str, frozenset[str]] = {}
         self._bits: list[dict[str, int]] = []
         self._kind_codes: dict[tuple[str, Layout], int] = {}
@@ -140,7 +145,7 @@ class Columns:
     def uuids(self, row: int, mask: int) -> tuple[str, ...]:
         """The devices of a mask, island by island and in the node's order."""
         devices = self.nodes[row].facts.devices
-        return tuple(devices[at].uuid for at in self.layouts[row].in_order(mask))
+        return tuple([devices[at].uuid for at in self.layouts[row].in_order(mask)])
 
     def parts_of(self, row: int, pieces: Pieces) -> tuple[DevicePart, ...]:
         """Pieces as records name them."""
@@ -237,13 +242,18 @@ class Columns:
 
     def hold(self, node_id: str, holder: str, holding: Holding | None) -> None:
         """`holder` (an allocation's or a claim's id) now keeps this on the node; None: nothing any more. Then `refresh` the row."""
+        before = self._held.pop((node_id, holder), _NOTHING_HELD)
         mine = self._holdings.setdefault(node_id, {})
-        if holding is None:
-            mine.pop(holder, None)
-            if not mine:
-                del self._holdings[node_id]
-        else:
-            mine[holder] = holding
+        mine.pop(holder, None)
+        if holding is not None:
+            self._held[node_id, holder] = holding
+            if holding.devices or holding.parts:
+                mine[holder] = holding
+        if not mine:
+            del self._holdings[node_id]
+        cpu, memory = self._used.get(node_id, (0, 0))
+        after = holding or _NOTHING_HELD
+        self._used[node_id] = (cpu + after.cpu_milli - before.cpu_milli, memory + after.memory_bytes - before.memory_bytes)
 
     def set_dirty(self, node_id: str, uuids: frozenset[str]) -> None:
         """These devices of the node still have processes of somebody gone."""
@@ -258,13 +268,12 @@ class Columns:
             self.refresh(row)
 
     def refresh(self, row: int) -> None:
-        """Works out what is free on a row from what is held there. Cost: the holdings on that node."""
+        """Works out what is free on a row from what is held there. Cost: the holders of devices of that node."""
         node, bits = self.nodes[row], self._bits[row]
-        free, cpu, memory = int(self.healthy[row]), node.facts.cpus * 1_000, node.facts.memory_bytes
+        cpu, memory = self._used.get(node.id, (0, 0))
+        free, cpu, memory = int(self.healthy[row]), node.facts.cpus * 1_000 - cpu, node.facts.memory_bytes - memory
         pieces: dict[int, Pieces] = {}
         for holding in self._holdings.get(node.id, _NOTHING).values():
-            cpu -= holding.cpu_milli
-            memory -= holding.memory_bytes
             for uuid in holding.devices:
                 free &= ~bits.get(uuid, 0)
             for part in holding.parts:
@@ -446,6 +455,7 @@ class Columns:
 
 _COLUMNS = ("kind", "open", "free_mask", "shared_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
 _NOTHING: dict[str, Holding] = {}
+_NOTHING_HELD = Holding((), 0, 0)
 _ALL = (1 << limits.GPUS_PER_NODE_MAX) - 1
 
 

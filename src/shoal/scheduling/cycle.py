@@ -57,6 +57,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     board.use_policy(policy.age_unit_ms, policy.half_life_ms)
     # 2. order
     run = _Run(board, policy, now_ms)
+    run.reservations.recalling = True
     with run.ledger.trial():
         run.go()
         # 8. tell

@@ -28,7 +28,7 @@ class DevicePlace(NamedTuple):
 class Layout:
     """A build of node: its devices in order. Equal builds are one object (`layout_of` with a shared table)."""
 
-    __slots__ = ("_accepted", "_by_island", "_chosen", "by_model", "devices", "islands", "mask", "nests", "whole")
+    __slots__ = ("_accepted", "_by_island", "_chosen", "_ordered", "by_model", "devices", "islands", "mask", "nests", "whole")
 
     def __init__(self, devices: tuple[DevicePlace, ...]) -> None:
         self.devices = devices
@@ -41,6 +41,7 @@ class Layout:
         """Groups that share a path, from the fastest path to the next: NVLink island, NUMA node, PCIe switch."""
         self._by_island = sorted(range(len(devices)), key=lambda at: (devices[at].island, at))
         self._chosen: dict[tuple[int, int], int] = {}
+        self._ordered: dict[int, tuple[int, ...]] = {}
         self._accepted: dict[tuple[str, int, int], int] = {}
 
     def accepted(self, model: str, least_bytes: int, most_bytes: int) -> int:
@@ -86,9 +87,14 @@ class Layout:
             taken |= self.choose(pick, min(wanted, pick.bit_count() // size * size))
         return taken
 
-    def in_order(self, mask: int) -> list[int]:
+    def in_order(self, mask: int) -> tuple[int, ...]:
         """The positions of a mask's devices, island by island: equal runs of them are as near as the mask allows."""
-        return [at for at in self._by_island if mask >> at & 1]
+        ordered = self._ordered.get(mask)
+        if ordered is None:
+            if len(self._ordered) >= limits.DEVICE_CHOICES_MAX:
+                self._ordered.clear()
+            ordered = self._ordered[mask] = tuple([at for at in self._by_island if mask >> at & 1])
+        return ordered
 
 
 def layout_of(facts: NodeFacts, known: dict[tuple[DevicePlace, ...], Layout]) -> Layout:

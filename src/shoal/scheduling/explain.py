@@ -118,7 +118,7 @@ def _predicted(board: Board, job: Job, held: list[Allocation]) -> str:
     members = []
     for allocation in sorted(held, key=lambda a: a.node_rank):
         row = columns.row[allocation.node]
-        members.append((row, tuple(columns.layouts[row].in_order(columns.mask_of(row, allocation.devices)))))
+        members.append((row, columns.layouts[row].in_order(columns.mask_of(row, allocation.devices))))
     return predict(columns, mesh.get("tp", 1), held[0].gpu_model, members).text if members else ""
 
 

@@ -70,6 +70,8 @@ class Horizon:
         """Running jobs that may grow and shrink."""
         self.leaving: dict[str, tuple[str, ...]] = {}
         """By running job, its allocations that are being given back while it goes on."""
+        self.moves = 0
+        """Rises with everything that is held, freed or told of a node."""
         self._stale: dict[str, None] = {}
         self._epoch = -1
         self._times: Times = np.zeros((0, 0), np.int64)
@@ -84,6 +86,7 @@ class Horizon:
         """A job, or what it holds, has moved."""
         held = self._board.held_by.get(job_id)
         before = self.end_of.get(job_id)
+        self.moves += held is not None or before is not None
         if not held:
             if before is not None:
                 self._count_rank(job_id, -1)
@@ -131,6 +134,7 @@ class Horizon:
 
     def note_node(self, node_id: str) -> None:
         """Somebody came to the node, or left it."""
+        self.moves += 1
         self._stale[node_id] = None
 
     def _count_rank(self, job_id: str, step: int, queue: str | None = None) -> None:

@@ -20,6 +20,7 @@ from shoal.base import limits
 from shoal.model.plan import PlacedMember
 from shoal.scheduling.asks import Shape
 from shoal.scheduling.columns import Columns
+from shoal.scheduling.devices import Layout
 from shoal.scheduling.domains import Rows, Wish, choose_rows, domains_with_room, gather, label_of, wish_of
 from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.options import GroupOption, Option, charge_for, inside_host, options_of
@@ -156,8 +157,23 @@ def _place_group(search: _Search, option: Option) -> Placement | Refusal:
         chosen = choose_rows(board.columns, rows, low, high, part.need, search.wish)
     if chosen is None or len(chosen.rows) < low:
         return Refusal.ROOM
-    seats = tuple(seat_on(board.columns, 0, row, part.need) for row in chosen.rows.tolist())
+    seats = _seats_on(board.columns, chosen.rows, part.need)
     return _placement(search, option, seats, chosen.domain)
+
+
+def _seats_on(columns: Columns, rows: Rows, need: Need) -> tuple[Seat, ...]:
+    """A seat on each row. What a member takes depends on the build and on what is free: for most nodes of a gang that is the same."""
+    if need.member.piece is not None:
+        return tuple(seat_on(columns, 0, row, need) for row in rows.tolist())
+    known: dict[tuple[Layout, int], int] = {}
+    seats = []
+    for row, free in zip(rows.tolist(), columns.free_mask[rows].tolist(), strict=True):
+        alike = columns.layouts[row], free
+        mask = known.get(alike)
+        if mask is None:
+            mask = known[alike] = devices_for(columns, row, need)
+        seats.append(Seat(0, row, mask))
+    return tuple(seats)
 
 
 def affordable(quota: QuotaTree, queue: str, charge: Charge, most: int) -> int:
@@ -297,5 +313,5 @@ def _placement(search: _Search, option: Option, seats: tuple[Seat, ...], domain:
 def _predicted(shape: Shape, columns: Columns, option: Option, seats: tuple[Seat, ...]) -> Prediction | None:
     if shape.mesh is None or option.model is None:
         return None
-    members = [(seat.row, tuple(columns.layouts[seat.row].in_order(seat.mask))) for seat in seats]
+    members = [(seat.row, columns.layouts[seat.row].in_order(seat.mask)) for seat in seats]
     return predict(columns, shape.mesh[0], option.model, members)

@@ -43,7 +43,7 @@ from shoal.scheduling.order import Candidate
 from shoal.scheduling.pending import NO_LIMIT, Lane, ShapeState
 from shoal.scheduling.place import Placement, Refusal, place, place_options, seated
 from shoal.scheduling.policy import Policy
-from shoal.scheduling.quota import Charge
+from shoal.scheduling.quota import Charge, QuotaTree
 from shoal.scheduling.rooms import Flags, RoomTable, accepted_devices
 from shoal.scheduling.shares import Pieces
 from shoal.scheduling.stretch import Stretch, give_all, stretch_of, take_all
@@ -85,6 +85,16 @@ class Reserved(NamedTuple):
         return self.start_ms < end_ms and start_ms < self.end_ms
 
 
+class Recall(NamedTuple):
+    """A cycle's first reservation with all that it followed from: while that is so, and it lies ahead, it would be found again."""
+
+    reserved: Reserved
+    lane: Lane
+    quota: QuotaTree
+    policy: Policy
+    state: tuple[int, ...]
+
+
 class _Started(NamedTuple):
     """A gang that this cycle has placed."""
 
@@ -102,6 +112,8 @@ class Reservations:
         self._ledger = ledger
         self._policy = policy
         self._now_ms = now_ms
+        self.recalling = False
+        """Off for questions of what would be if: what they find is not so, and what was found before is not asked for."""
         self.made: list[Reserved] = []
         self.wake_ms: int | None = None
         """When a window ends that kept somebody out."""
@@ -272,11 +284,31 @@ class Reservations:
     # --- reserve ---------------------------------------------------------------------------------------------------------------
     def reserve(self, candidate: Candidate) -> Reserved | None:
         """Keeps room for a blocked gang at its earliest start; None if no end of a job that is known would start it in time."""
-        reserved = self._earliest(candidate, self._now_ms + self._policy.reserve_window_ms)
+        first = self.recalling and self._ledger.clean and not self.made and not self._walked
+        reserved = self._recalled(candidate) if first else None
+        if reserved is None:
+            reserved = self._earliest(candidate, self._now_ms + self._policy.reserve_window_ms)
+            if first and reserved is not None:
+                kept = reserved._replace(slack=dict(reserved.slack))  # Its own slack is used up by what is placed beside it.
+                self._board.recall = Recall(kept, candidate.lane, self._board.quota, self._policy, self._state())
         if reserved is not None:
             self.made.append(reserved)
             self._grounds.clear()
         return reserved
+
+    def _recalled(self, candidate: Candidate) -> Reserved | None:
+        """The same as the last cycle's, where nothing but time and the queues' lines have moved since."""
+        known = self._board.recall
+        if known is None or known.reserved.job_id != candidate.job_id or known.reserved.start_ms <= self._now_ms:
+            return None
+        same = known.lane is candidate.lane and known.quota is self._board.quota and known.policy is self._policy
+        if not same or known.state != self._state():
+            return None
+        return known.reserved._replace(slack=dict(known.reserved.slack))
+
+    def _state(self) -> tuple[int, ...]:
+        columns = self._board.columns
+        return self._board.horizon.moves, columns.epoch, columns.growth, self._board.windows.moves
 
     def forecast(self, candidate: Candidate) -> Reserved | None:
         """As `reserve`, however far away, and with nothing kept: for questions after a cycle."""
@@ -309,6 +341,8 @@ class Reservations:
 
     def _kept(self, part: Part, time_ms: int, end_ms: int) -> Part:
         """Of CPU and memory, only what those who end by then and earlier reservations do not leave has to be kept now."""
+        if not part.cpu_milli and not part.memory_bytes:
+            return part
         cpu = memory = 0
         for end, _, allocation in self._board.horizon.ending_on(part.row):
             if end <= time_ms:
@@ -455,11 +489,12 @@ def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Place
     need = placement.option.groups[0].need
     if need.model is None or need.together or need.member.pieces:
         return placement
+    rows = np.array([seat.row for seat in placement.seats], np.int64)
+    accepted = {layout: accepted_devices(layout, need) for layout in dict.fromkeys(later.layouts[row] for row in rows.tolist())}
     seats = []
-    for seat in placement.seats:
+    for seat, soon in zip(placement.seats, (later.free_mask[rows] & ~now.free_mask[rows]).tolist(), strict=True):
         layout = later.layouts[seat.row]
-        accepted = accepted_devices(layout, need)
-        coming = int(later.free_mask[seat.row]) & ~int(now.free_mask[seat.row]) & accepted
+        coming = soon & accepted[layout]
         enough = coming.bit_count() >= need.member.gpus
         seats.append(seat._replace(mask=layout.choose(coming, need.member.gpus)) if enough else seat)
     return placement._replace(seats=tuple(seats))

@@ -107,6 +107,8 @@ class Windows:
         self._columns = columns
         self.reservations: dict[str, Reservation] = {}
         self._rows: dict[str, Flags] = {}
+        self.moves = 0
+        """Counts changes of reservations."""
         self._epoch = -1
         self._closed: dict[tuple[str, ...], Flags] = {}
 
@@ -124,6 +126,7 @@ class Windows:
         if not isinstance(record, Reservation):
             return False
         self.reservations[record.id] = record
+        self.moves += 1
         self._epoch = -1
         return True
 
@@ -132,6 +135,7 @@ class Windows:
         if not isinstance(record, Reservation):
             return False
         self.reservations.pop(record.id, None)
+        self.moves += 1
         self._epoch = -1
         return True
 

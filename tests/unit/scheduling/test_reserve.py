@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.base.rng import Rng
 from shoal.model.attempt import AllocationState
 from shoal.model.job import JobState
+from shoal.model.node import NodeState
 from shoal.model.reason import ReasonCode
+from shoal.scheduling.board import Board
+from shoal.scheduling.cycle import schedule
 from shoal.scheduling.policy import Policy
-from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
+from shoal.testing.clusters import Cluster, a_host, a_queue, a_reservation, places_of, reserves_of
 
 CONSERVATIVE = Policy(reserve="conservative")
 WAITING = Policy(preempt=False)
@@ -350,3 +354,23 @@ def test_who_finds_room_but_would_delay_a_reservation_is_tried_again_each_time()
     cluster.submit(8, nodes=2, limit_s=600)
     cluster.submit(4, limit_s=7_200)
     assert [cluster.cycle().counters["attempts"] for _ in range(2)] == [2, 1]
+
+
+def test_a_reservation_that_is_remembered_is_the_one_that_a_new_board_finds():
+    rng, cluster, remembered = Rng(5), Cluster(*hosts(6), policy=WAITING), 0
+    for step in range(150):
+        size = 1 + rng.below(8)
+        cluster.submit(size, nodes=1 + rng.below(6), limit_s=30 + rng.below(300), cpus=size, memory=size)
+        if step % 7 == 6:
+            cluster.change_node("n0", state=NodeState.CORDONED if step % 2 else NodeState.READY)
+        if step % 11 == 10:
+            start_s = cluster.now_ms // 1_000 + 50 + rng.below(300)
+            cluster.put(a_reservation("wires", start_s, start_s + 60, nodes=(f"n{rng.below(6)}",)))
+        anew = schedule(Board.of(cluster.snapshot()), WAITING, cluster.now_ms, Rng(cluster.version))
+        before = cluster.board.recall
+        plan = cluster.cycle()
+        remembered += bool(reserves_of(plan)) and cluster.board.recall is before
+        assert (places_of(plan), reserves_of(plan)) == (places_of(anew), reserves_of(anew))
+        if step % 3 == 2:
+            cluster.pass_time(cluster.now_ms + rng.below(200_000))
+    assert remembered > 20

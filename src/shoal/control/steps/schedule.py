@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from shoal import __version__
 from shoal.base import limits
 from shoal.base.errors import InvariantViolated, VersionExpired
 from shoal.base.rng import Rng
@@ -37,6 +38,7 @@ from shoal.scheduling.brief import brief_reasons
 from shoal.scheduling.check import check_plan
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.explain import explain_job
+from shoal.scheduling.scene import Scene
 from shoal.scheduling.views import queue_views
 
 if TYPE_CHECKING:
@@ -96,6 +98,13 @@ class ScheduleStep:
         with self._lock:
             self._refresh()
             return brief_reasons(self._board, self._plane.policy, job_ids, now_ms)
+
+    def scene(self, now_ms: int) -> Scene:
+        """What a cycle would judge now, as a value: read from the store, so that no cycle waits for it."""
+        plane = self._plane
+        dirty = {node: tuple(sorted(devices)) for node, devices in sorted(plane.links.all_dirty())}
+        snapshot = plane.store.snapshot()
+        return Scene(shoal=__version__, now_ms=now_ms, seed=plane.term, policy=plane.policy, dirty=dirty, snapshot=snapshot)
 
     def queue_views(self) -> tuple[QueueView, ...]:
         """Every queue with its numbers, by name."""

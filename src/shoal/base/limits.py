@@ -79,6 +79,8 @@ SHAPES_KEPT_MAX: Final = 65_536
 """Distinct asks remembered in normalised form: more than the shapes of a large installation, about 50 MiB when full."""
 NEEDS_TABLED_MAX: Final = 2_048
 """Member asks for which the board keeps a row of "fits here" flags: 20 MiB at 10,000 nodes. More are worked out when asked for."""
+MODELS_TOLD_APART_MAX: Final = 62
+"""GPU models of a fleet that packing knows by a bit each of a 64-bit mask; the rest count as the first."""
 SHAPES_SCORED_MAX: Final = 512
 """Member asks for which a score per node is remembered: 120 MiB at 10,000 nodes. More are scored when asked for."""
 ROWS_TOUCHED_MAX: Final = 65_536

@@ -32,6 +32,10 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
 @click.option("--fair-share", type=click.Choice(["dominant", "decayed", "fair-tree"]), help="How queues compare; see the page on queues.")
+@click.option(
+    "--packing", type=click.Choice(["best-fit", "spread", "fragmentation", "value"]), help="Which of the nodes that fit is taken."
+)
+@click.option("--packing-table", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="A table trained for this fleet.")
 @click.option("--age-unit", metavar="LENGTH", help="Waiting for so long is worth one step of priority, for example 1h; never by default.")
 @click.option("--half-life", metavar="LENGTH", help="Use that lies so far back counts half; 7d by default.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL, for example postgresql://shoal@db.example/shoal.")
@@ -56,11 +60,11 @@ def up(foreground: bool, as_json: bool, **asked: Any) -> None:
 
 def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
     options: list[str] = []
-    for name in ("tls_cert", "tls_key"):
+    for name in ("tls_cert", "tls_key", "packing_table"):
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
     options += ["--insecure"] if asked["insecure"] else []
-    for name in ("fair_share", "half_life", "age_unit"):
+    for name in ("fair_share", "packing", "half_life", "age_unit"):
         options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from shoal.base import limits
-from shoal.base.errors import Refused, ShoalError
+from shoal.base.errors import Malformed, Refused, ShoalError
 from shoal.base.units import parse_duration_ms
 from shoal.client.settings import state_dir_of
 from shoal.model.wire import LeaseTerms
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.control.plane import Plane
     from shoal.run.driver import Driver
     from shoal.run.http_server import HttpServer
+    from shoal.scheduling.packing.table import TableFile
     from shoal.scheduling.policy import Policy
     from shoal.store.protocol import Store
 
@@ -48,6 +49,7 @@ SWITCH_S = 0.001
 """The interpreter's turn between threads. Its default of 5 ms is a long time for a request that waits for the writer's thread."""
 GC_THRESHOLDS = (10_000, 10, 20)
 """Rarer than the default: of what a request allocates next to nothing is garbage that only the collector can free."""
+PACKINGS = ("best-fit", "spread", "fragmentation", "value")
 LEASE_FIELDS = {
     "renew": "renew_every_ms",
     "ttl": "ttl_ms",
@@ -76,6 +78,8 @@ class Options:
     commit_group: int = limits.COMMIT_GROUP_MAX
     database: str | None = None
     fair_share: Literal["dominant", "decayed", "fair-tree"] = "dominant"
+    packing: Literal["best-fit", "spread", "fragmentation", "value"] = "best-fit"
+    packing_table: TableFile | None = None
     half_life_ms: int = limits.HALF_LIFE_MS
     age_unit_ms: int = 0
 
@@ -108,6 +112,8 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
     parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
     parser.add_argument("--fair-share", default="dominant", choices=["dominant", "decayed", "fair-tree"], help="how queues compare")
+    parser.add_argument("--packing", default="best-fit", choices=PACKINGS, help="which of the nodes that fit is taken")
+    parser.add_argument("--packing-table", type=Path, help="what `shoal plan fragmentation --train` wrote, for value and fragmentation")
     parser.add_argument("--age-unit", default="0s", help="waiting for so long is worth one step of priority; 0s: never")
     parser.add_argument("--half-life", default="7d", help="use that lies so far back counts half, for decayed and fair-tree")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
@@ -129,8 +135,20 @@ def read_options(argv: Sequence[str]) -> Options:
         parser.error(f"--half-life, --age-unit: {error}")
     if half_life_ms < 60_000:
         parser.error(f"--half-life {given.half_life}: a minute or more")
-    fields = {name: value for name, value in vars(given).items() if name not in ("lease", "half_life", "age_unit")}
-    return Options(**fields, terms=terms, half_life_ms=half_life_ms, age_unit_ms=age_unit_ms)
+    try:
+        table = None if given.packing_table is None else read_packing(given.packing_table)
+    except (OSError, Malformed) as error:
+        parser.error(f"--packing-table {given.packing_table}: {error}")
+    read = ("lease", "half_life", "age_unit", "packing_table")
+    fields = {name: value for name, value in vars(given).items() if name not in read}
+    return Options(**fields, terms=terms, half_life_ms=half_life_ms, age_unit_ms=age_unit_ms, packing_table=table)
+
+
+def read_packing(path: Path) -> TableFile:
+    """A trained table. Raises OSError, and Malformed for a file that is none."""
+    from shoal.scheduling.packing.table import read_table
+
+    return read_table(path.read_bytes())[1]
 
 
 def read_terms(text: str) -> LeaseTerms:
@@ -191,7 +209,12 @@ def policy_of(options: Options) -> Policy:
     from shoal.scheduling.policy import Policy
 
     return Policy(
-        preempt=options.preempt, fair_share=options.fair_share, half_life_ms=options.half_life_ms, age_unit_ms=options.age_unit_ms
+        preempt=options.preempt,
+        fair_share=options.fair_share,
+        packing=options.packing,
+        packing_table=options.packing_table,
+        half_life_ms=options.half_life_ms,
+        age_unit_ms=options.age_unit_ms,
     )
 
 

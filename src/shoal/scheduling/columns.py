@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from typing import NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,11 @@ from shoal.base import limits
 from shoal.model.node import Node, NodeState
 from shoal.model.part import DevicePart
 from shoal.scheduling.devices import DevicePlace, Layout, layout_of
+from shoal.scheduling.levels import Level, levels_of
 from shoal.scheduling.shares import PartTable, Pieces, part_of, piece_of
+
+if TYPE_CHECKING:
+    from shoal.scheduling.packed import Packed
 
 Ints = NDArray[np.int64]
 Masks = NDArray[np.uint64]
@@ -35,14 +40,6 @@ class Holding(NamedTuple):
     memory_bytes: int
     parts: tuple[DevicePart, ...] = ()
     tenant: str = ""
-
-
-class Level(NamedTuple):
-    """One level of the topology: per row the domain's code (-1: the node does not say), per code its label `rack=a3`."""
-
-    name: str
-    codes: NDArray[np.int32]
-    labels: tuple[str, ...]
 
 
 class Columns:
@@ -67,6 +64,10 @@ class Columns:
         """Devices that are not broken, held or not."""
         self.cpu_total: Ints = np.zeros(0, np.int64)
         self.memory_total: Ints = np.zeros(0, np.int64)
+        self.stamp: Ints = np.zeros(0, np.int64)
+        """Per row, a new number whenever something of it changes, here or on a copy: equal ones mean equal rows."""
+        self._stamps = count(1)
+        self.packing: Packed | None = None  # How nodes are scored; None: best fit.
         self.growth = 0
         self.epoch = 0
         """Rises when rows have moved or `touched` was cut: derived tables are void."""
@@ -98,7 +99,7 @@ class Columns:
     def levels(self) -> tuple[Level, ...]:
         """From the widest level to the narrowest, as the nodes' own paths order them."""
         if self._levels is None:
-            self._levels = _levels_of(self.nodes)
+            self._levels = levels_of(self.nodes)
         return self._levels
 
     @property
@@ -180,7 +181,8 @@ class Columns:
         later.cpu_free[rows] += cpu_milli
         later.memory_free[rows] += memory_bytes
         later.shared_mask, later.parts = self.shared_mask & ~later.free_mask, self.parts.copy()
-        later.touched, later.last_gift = [], 0
+        later.touched, later.last_gift, later.stamp = [], 0, self.stamp.copy()
+        later.stamp[rows] = next(self._stamps)
         return later
 
     def emptied(self) -> Columns:
@@ -191,7 +193,7 @@ class Columns:
         empty.free_gpus = np.bitwise_count(self.healthy).astype(np.int64)
         empty.cpu_free, empty.memory_free = self.cpu_total.copy(), self.memory_total.copy()
         empty.open = np.array([node.state is not NodeState.LOST for node in self.nodes], np.bool_)
-        empty.touched, empty.last_gift = [], 0
+        empty.touched, empty.last_gift, empty.stamp = [], 0, np.full(len(self), next(self._stamps))
         return empty
 
     # --- moving forward ----------------------------------------------------------------------------------------------------
@@ -203,13 +205,13 @@ class Columns:
         self.layouts = [layout_of(node.facts, self._layouts_known) for node in ordered]
         self._bits = [_bits_of(node) for node in ordered]
         self.row = {node.id: at for at, node in enumerate(ordered)}
-        count = len(ordered)
+        size = len(ordered)
         self.kind = np.array([self._code(n, x) for n, x in zip(ordered, self.layouts, strict=True)], np.int32)
-        self.open = np.zeros(count, np.bool_)
-        self.free_mask, self.shared_mask, self.healthy = (np.zeros(count, np.uint64) for _ in range(3))
-        self.free_gpus, self.cpu_free, self.memory_free = (np.zeros(count, np.int64) for _ in range(3))
-        self.cpu_total, self.memory_total = (np.zeros(count, np.int64) for _ in range(2))
-        for row in range(count):
+        self.open = np.zeros(size, np.bool_)
+        self.free_mask, self.shared_mask, self.healthy = (np.zeros(size, np.uint64) for _ in range(3))
+        self.free_gpus, self.cpu_free, self.memory_free = (np.zeros(size, np.int64) for _ in range(3))
+        self.cpu_total, self.memory_total, self.stamp = (np.zeros(size, np.int64) for _ in range(3))
+        for row in range(size):
             self._judge(row)
 
     def put_node(self, node: Node) -> None:
@@ -223,7 +225,7 @@ class Columns:
             self.nodes[row] = node
             if before.facts.devices != node.facts.devices or before.pool != node.pool:
                 self._rebuild(row, node)
-            if before.topology != node.topology:
+            if before.topology != node.topology or _size_of(before) != _size_of(node):
                 self._levels = self._scopes = None
                 self.epoch += 1
         self._judge(row)
@@ -329,6 +331,7 @@ class Columns:
 
     def touch(self, row: int) -> None:
         self.touched.append(row)
+        self.stamp[row] = next(self._stamps)
         if len(self.touched) > limits.ROWS_TOUCHED_MAX:
             self._start_afresh()
 
@@ -453,10 +456,26 @@ class Columns:
             self.capacity[resource] = self.capacity.get(resource, 0) + sign * amount
 
 
-_COLUMNS = ("kind", "open", "free_mask", "shared_mask", "free_gpus", "cpu_free", "memory_free", "healthy", "cpu_total", "memory_total")
+_COLUMNS = (
+    "kind",
+    "open",
+    "free_mask",
+    "shared_mask",
+    "free_gpus",
+    "cpu_free",
+    "memory_free",
+    "healthy",
+    "cpu_total",
+    "memory_total",
+    "stamp",
+)
 _NOTHING: dict[str, Holding] = {}
 _NOTHING_HELD = Holding((), 0, 0)
 _ALL = (1 << limits.GPUS_PER_NODE_MAX) - 1
+
+
+def _size_of(node: Node) -> tuple[int, int]:
+    return node.facts.cpus, node.facts.memory_bytes
 
 
 def _mask_of(pieces: dict[int, Pieces]) -> int:
@@ -478,22 +497,3 @@ def _amounts(node: Node, layout: Layout, healthy: int) -> dict[str, int]:
 
 def _bits_of(node: Node) -> dict[str, int]:
     return {device.uuid: 1 << at for at, device in enumerate(node.facts.devices[: limits.GPUS_PER_NODE_MAX])}
-
-
-def _levels_of(nodes: list[Node]) -> tuple[Level, ...]:
-    depth: dict[str, int] = {}
-    for node in nodes:
-        for at, (level, _) in enumerate(node.topology):
-            depth[level] = max(depth.get(level, 0), at)
-    return tuple(_level(name, nodes) for name in sorted(depth, key=lambda name: (depth[name], name)))
-
-
-def _level(name: str, nodes: list[Node]) -> Level:
-    """Domains are told apart by their whole path: rack 1 of zone a is not rack 1 of zone b."""
-    paths: list[tuple[tuple[str, str], ...] | None] = []
-    for node in nodes:
-        at = next((i for i, (level, _) in enumerate(node.topology) if level == name), None)
-        paths.append(None if at is None else node.topology[: at + 1])
-    known = {path: code for code, path in enumerate(sorted({p for p in paths if p is not None}))}
-    codes = np.array([-1 if path is None else known[path] for path in paths], np.int32)
-    return Level(name, codes, tuple(f"{name}={path[-1][1]}" for path in known))

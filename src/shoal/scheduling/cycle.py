@@ -38,6 +38,7 @@ from shoal.scheduling.ledger import Ledger
 from shoal.scheduling.maintenance import window_reason
 from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate, Contest
+from shoal.scheduling.packed import use_packing
 from shoal.scheduling.place import Placement, Refusal, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.reserve import Reservations, Reserved
@@ -127,6 +128,7 @@ class _Run:
         self.board = board
         self.policy = policy
         self.now_ms = now_ms
+        use_packing(board.columns, policy)
         self.ledger = Ledger(board)
         self.reservations = Reservations(board, self.ledger, policy, now_ms)
         self.clearer = Clearer(board, self.ledger, policy, now_ms)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.scheduling.asks import Shape
-from shoal.scheduling.columns import Columns, Level
+from shoal.scheduling.columns import Columns
+from shoal.scheduling.levels import Level
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.rooms import Need
 from shoal.scheduling.score import best_row, best_rows

@@ -29,6 +29,7 @@ from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree
 from shoal.scheduling.rooms import Need, accepted_devices
 from shoal.scheduling.runs import choose_runs, tiers_of
+from shoal.scheduling.score import score_rows
 from shoal.scheduling.shares import Pieces, choose_pieces
 from shoal.scheduling.slowdown import Prediction, predict
 
@@ -51,13 +52,16 @@ class Seat(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Seats by group and node rank. `left_over` is how many GPUs stay free on the nodes used: what options are compared by."""
+    """
+    Seats by group and node rank. `left_over` is what options are compared by, the least is best: how many GPUs stay free on the nodes used,
+    or by another packing than best fit how badly the nodes score for it.
+    """
 
     option: Option
     seats: tuple[Seat, ...]
     charge: Charge
     domain: str | None
-    left_over: int
+    left_over: float
     prediction: Prediction | None = None
     """Of a mesh: what its place costs it."""
 
@@ -101,7 +105,7 @@ def place_options(ledger: Ledger, queue: str | None, shape: Shape, options: tupl
     return best or refusal
 
 
-def _cost(placement: Placement) -> tuple[float, int, int]:
+def _cost(placement: Placement) -> tuple[float, float, int]:
     slow = 1 - placement.prediction.speed if placement.prediction is not None else 0.0
     return slow, placement.left_over, sum(seat.mask.bit_count() for seat in placement.seats)
 
@@ -190,6 +194,8 @@ def seat_on(columns: Columns, group: int, row: int, need: Need) -> Seat:
     member = need.member
     if member.piece is None:
         return Seat(group, row, devices_for(columns, row, need))
+    if columns.packing is not None:
+        return Seat(group, row, 0, columns.packing.choose_pieces(columns, row, need))
     layout = columns.layouts[row]
     usable = accepted_devices(layout, need) & int(columns.free_mask[row] | columns.shared_mask[row])
     return Seat(group, row, 0, choose_pieces(layout.devices, columns.parts_at(row), usable, member.piece, member.pieces))
@@ -307,7 +313,14 @@ def _placement(search: _Search, option: Option, seats: tuple[Seat, ...], domain:
         sizes[seat.group] += 1
         left[seat.row] = left.get(seat.row, int(columns.free_gpus[seat.row])) - seat.mask.bit_count()
     charge = option.charge_least if sizes == [p.group.low for p in option.groups] else charge_for(option, tuple(sizes))
-    return Placement(option, seats, charge, domain, sum(left.values()), _predicted(search.shape, columns, option, seats))
+    cost = sum(left.values()) if columns.packing is None else _scored(columns, option, seats)
+    return Placement(option, seats, charge, domain, cost, _predicted(search.shape, columns, option, seats))
+
+
+def _scored(columns: Columns, option: Option, seats: tuple[Seat, ...]) -> float:
+    """How badly the nodes of a placement score, each member by itself."""
+    needs = [part.need for part in option.groups]
+    return sum(float(score_rows(columns, np.array([seat.row]), needs[seat.group])[0]) for seat in seats)
 
 
 def _predicted(shape: Shape, columns: Columns, option: Option, seats: tuple[Seat, ...]) -> Prediction | None:

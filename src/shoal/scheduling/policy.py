@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from shoal.base.limits import HALF_LIFE_MS
+from shoal.scheduling.packing.table import TableFile
 
 CPU_MILLI_WITHOUT_GPUS: Final = 1_000
 """A CPU-only task that names no `cpus` holds one core: without a charge a node would take any number of them."""
@@ -40,8 +41,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     priority_across_queues: bool = False
     """Off: a queue's priorities order its own jobs only, else everybody's jobs become urgent. On: a higher priority in any queue
     goes first, for installations of one team."""
-    packing: Literal["best-fit"] = "best-fit"
-    """Fullest node that still fits, so that big holes stay whole."""
+    packing: Literal["best-fit", "spread", "fragmentation", "value"] = "best-fit"
+    """
+    Which of the nodes that fit a member gets, once topology has said where to look.
+
+    Best-fit: the fullest, so that big holes stay whole for gangs. Spread: the emptiest. Fragmentation (FGD) and value: where most is left
+    for what comes, by the mix in `packing_table`; for fleets that run many small tasks and parts of GPUs.
+    """
+    packing_table: TableFile | None = None
+    """What pieces are worth and which shapes come, trained from a fleet's own history; None: the ones that ship with Shoal."""
     near_by_default: bool = True
     """A gang of several nodes that names no level is still put into the tightest domain with room: its all-reduce is faster there and
     no other wish is hurt."""

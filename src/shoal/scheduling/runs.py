@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.scheduling.asks import Shape
-from shoal.scheduling.columns import Columns, Level
+from shoal.scheduling.columns import Columns
 from shoal.scheduling.domains import Chosen, Rows, Wish, label_of
+from shoal.scheduling.levels import Level
 from shoal.scheduling.options import Option
 from shoal.scheduling.rooms import Need, RoomTable
 from shoal.scheduling.score import score_rows

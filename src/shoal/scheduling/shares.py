@@ -110,6 +110,17 @@ def charge_of_piece(ask: PieceAsk, model: str, memory_bytes: int) -> int:
     return share_charge(*share_held(ask.thousandths, ask.memory_bytes, memory_bytes), memory_bytes)
 
 
+def charge_of_held(device: DevicePlace, pieces: Pieces) -> int:
+    """What all that is held of a device counts for, in thousandths of it."""
+    charges = (
+        mig_charge(known_geometry(device), known_geometry(device).named(piece.profile))
+        if piece.mode == "mig"
+        else share_charge(piece.thousandths, piece.memory_bytes, device.memory_bytes)
+        for piece in pieces
+    )
+    return sum(charges)
+
+
 _Instances = tuple[tuple[str, int], ...]
 """(profile, start) of instances that are held, ascending."""
 

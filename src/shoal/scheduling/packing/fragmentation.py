@@ -48,7 +48,7 @@ class Fragmentation:
         if not shape.shares:
             after = self.fragments(cpu, after_whole(nodes.gpu_milli, shape.gpus), nodes.model)
             return self._rounded(after - before), np.full(len(cpu), -1)
-        rows, gpus = np.nonzero(nodes.gpu_milli >= shape.gpu_milli)
+        rows, gpus = np.nonzero(nodes.room >= shape.gpu_milli)
         tried = nodes.gpu_milli[rows]
         tried[np.arange(len(rows)), gpus] -= shape.gpu_milli
         after = self.fragments(cpu[rows], tried, nodes.model[rows])

@@ -47,7 +47,8 @@ class TaskShape(NamedTuple):
 class Nodes(NamedTuple):
     """
     What is free on some nodes, one row each. `gpu_milli` is [rows, GPUs], 0 where a node has no such GPU; `gpus` counts those it has;
-    `scarcity` is how much more each is wanted than the least wanted node (`mix.scarcity`).
+    `scarcity` is how much more each is wanted than the least wanted node (`mix.scarcity`). `takeable` is given where a part that is asked
+    for cannot be had of every GPU with room (other tenants, instances in the way): what may be taken, [rows, GPUs].
     """
 
     cpu_milli: Ints
@@ -56,10 +57,16 @@ class Nodes(NamedTuple):
     gpus: Ints
     model: Ints
     scarcity: Floats
+    takeable: Ints | None = None
 
     def at(self, rows: Ints | Flags) -> Nodes:
         """These rows alone."""
-        return Nodes(self.cpu_milli[rows], self.memory[rows], self.gpu_milli[rows], self.gpus[rows], self.model[rows], self.scarcity[rows])
+        return Nodes(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+
+    @property
+    def room(self) -> Ints:
+        """Thousandths by GPU that somebody who asks for a part may take."""
+        return self.gpu_milli if self.takeable is None else self.takeable
 
 
 class Source(Protocol):

@@ -99,7 +99,7 @@ def read_table(text: bytes) -> tuple[Table, TableFile]:
     wrong = _fault_of(file)
     if wrong:
         raise Malformed(f"not a value table: {wrong}")
-    return Table(np.array([[0.0] * len(COLUMNS_CPU), *(values for _, values in file.rows)])), file
+    return table_of(file), file
 
 
 def _fault_of(file: TableFile) -> str | None:
@@ -126,7 +126,18 @@ def write_table(file: TableFile) -> bytes:
     return ("{\n" + ",\n".join([*lines, f'"rows": [\n{rows}\n]']) + "\n}\n").encode()
 
 
+def table_of(file: TableFile) -> Table:
+    """The table of a file that was read and has no fault."""
+    return Table(np.array([[0.0] * len(COLUMNS_CPU), *(values for _, values in file.rows)]))
+
+
+@cache
+def default_file() -> TableFile:
+    """The table that ships with Shoal, and the mix that goes with it, which names no models."""
+    return read_table(files(__package__).joinpath("value_table.json").read_bytes())[1]
+
+
 @cache
 def default_table() -> Table:
     """The table that ships with Shoal."""
-    return read_table(files(__package__).joinpath("value_table.json").read_bytes())[0]
+    return table_of(default_file())

@@ -59,7 +59,7 @@ class Value:
             tried = after_whole(nodes.gpu_milli, shape.gpus) if shape.gpus else nodes.gpu_milli
             values = self.values(np.concatenate((cpu, nodes.cpu_milli)), np.concatenate((tried, nodes.gpu_milli)))
             return values[:count] - values[count:], np.full(count, -1)
-        rows, gpus = np.nonzero(nodes.gpu_milli >= shape.gpu_milli)
+        rows, gpus = np.nonzero(nodes.room >= shape.gpu_milli)
         tried = nodes.gpu_milli[rows]
         tried[np.arange(len(rows)), gpus] -= shape.gpu_milli
         values = self.values(np.concatenate((cpu[rows], nodes.cpu_milli)), np.concatenate((tried, nodes.gpu_milli)))

@@ -155,7 +155,7 @@ class Packed:
         for at, device in enumerate(layout.devices):
             if usable >> at & 1 and room_on(device, held.get(at, ()), asked, 1)[0]:
                 charge = charge_of_piece(asked, device.model, device.memory_bytes)
-                takeable[at] = milli[at] = max(int(milli[at]), charge)
+                takeable[at] = milli[at] = min(WHOLE, max(int(milli[at]), charge))
 
 
 def shape_of(columns: Columns, row: int, need: Need) -> TaskShape:

@@ -9,37 +9,59 @@ change" is exactly zero. Memory is not looked at, as in the original.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from shoal.scheduling.packing.mix import Mix
-from shoal.scheduling.packing.nodes import ANY_MODEL, WHOLE, Floats, Ints, Nodes, TaskShape, after_whole
+from shoal.scheduling.packing.nodes import ANY_MODEL, WHOLE, Floats, Ints, Nodes, TaskShape, after_whole, shared_places
+
+_GPU_PLACE_BITS: Final = 7
+_GPU_PLACES: Final = 1 << _GPU_PLACE_BITS
+"""More than the GPUs of any node: a count of them and their thousandths share a number."""
+
+
+def _kind_of(shape: TaskShape) -> tuple[int, int, int]:
+    """What tasks that differ in nothing but cores have in common: thousandths of each GPU, GPUs, models."""
+    return min(shape.gpu_milli, WHOLE), shape.gpus, shape.models
 
 
 class Fragmentation:
-    """See module. Cost: states tried x shapes of the mix."""
+    """See module. Cost: states tried x kinds of the mix (shapes apart from their cores)."""
 
     generation = 0
 
     def __init__(self, mix: Mix, models: int = 64) -> None:
         """`models`: model codes lie below this."""
-        pairs = [(shape, count) for shape, count in zip(mix.shapes, mix.counts, strict=True) if shape.gpus]
+        counted = [(shape, count) for shape, count in zip(mix.shapes, mix.counts, strict=True) if shape.gpus]
+        kinds = sorted({_kind_of(shape) for shape, _ in counted})
+        asks = sorted({ask for ask, _, _ in kinds})
+        cores = sorted({shape.cpu_milli for shape, _ in counted})
         self._count_all = float(sum(mix.counts))
-        self._cpu = np.array([shape.cpu_milli for shape, _ in pairs], np.int64)
-        self._gpus = np.array([shape.gpus for shape, _ in pairs], np.int64)
-        self._counts = np.array([count for _, count in pairs], np.float64)
-        asks = np.array([min(shape.gpu_milli, WHOLE) for shape, _ in pairs], np.int64)
-        self._asks, self._ask_of = np.unique(asks, return_inverse=True)
-        allowed = [[shape.models == ANY_MODEL or bool(shape.models >> code & 1) for shape, _ in pairs] for code in range(models)]
-        self._allowed = np.array(allowed, np.bool_).reshape(models, len(pairs))
+        self._gpus = np.array([gpus for _, gpus, _ in kinds], np.int64)
+        self._ask_of = np.array([asks.index(ask) for ask, _, _ in kinds], np.int64)
+        self._steps = len(asks) + 1
+        self._met = np.searchsorted(asks, np.arange(WHOLE + 1), side="right")  # Per thousandths free, how many of the asks they meet.
+        self._cores = np.array(cores, np.int64)
+        able = np.zeros((len(cores) + 1, len(kinds)))
+        at, step = {kind: at for at, kind in enumerate(kinds)}, {cpu: step for step, cpu in enumerate(cores, 1)}
+        for shape, count in counted:
+            able[step[shape.cpu_milli], at[_kind_of(shape)]] += count
+        self._able = able.cumsum(axis=0)  # Tasks of each kind that so many of the steps of cores are enough for.
+        allowed = [[kind[2] == ANY_MODEL or bool(kind[2] >> code & 1) for kind in kinds] for code in range(models)]
+        self._allowed = np.array(allowed, np.bool_).reshape(models, len(kinds))
 
     def fragments(self, cpu_milli: Ints, gpu_milli: Ints, model: Ints) -> Floats:
         """Per state, its fragment in thousandths of a GPU times the number of tasks in the mix: whole numbers."""
-        total = gpu_milli.sum(axis=1)
-        below = gpu_milli[:, None, :] < self._asks[:, None]
-        usable = total[:, None] - np.where(below, gpu_milli[:, None, :], 0).sum(axis=2)
-        enough = gpu_milli.shape[1] - np.count_nonzero(below, axis=2)
-        able = (cpu_milli[:, None] >= self._cpu) & self._allowed[model] & (enough[:, self._ask_of] >= self._gpus)
-        fragments: Floats = total * self._count_all - (able * usable[:, self._ask_of]) @ self._counts
+        states = len(gpu_milli)
+        cell = self._met[gpu_milli] + np.arange(0, states * self._steps, self._steps)[:, None]
+        # What meets exactly so many asks, thousandths and GPUs in one number; then what meets so many or more.
+        meets = np.bincount(cell.ravel(), gpu_milli.ravel() * _GPU_PLACES + 1.0, states * self._steps).reshape(states, -1)
+        meets = meets[:, ::-1].cumsum(axis=1)[:, ::-1]
+        enough = meets[:, 1:].astype(np.int64)[:, self._ask_of]
+        runs = (enough & (_GPU_PLACES - 1) >= self._gpus) & self._allowed[model]
+        usable = runs * (enough >> _GPU_PLACE_BITS) * self._able[self._cores.searchsorted(cpu_milli, side="right")]
+        fragments: Floats = gpu_milli.sum(axis=1) * self._count_all - usable.sum(axis=1)
         return fragments
 
     def score(self, nodes: Nodes, shape: TaskShape) -> tuple[Floats, Ints]:
@@ -48,7 +70,7 @@ class Fragmentation:
         if not shape.shares:
             after = self.fragments(cpu, after_whole(nodes.gpu_milli, shape.gpus), nodes.model)
             return self._rounded(after - before), np.full(len(cpu), -1)
-        rows, gpus = np.nonzero(nodes.room >= shape.gpu_milli)
+        rows, gpus = shared_places(nodes, shape)
         tried = nodes.gpu_milli[rows]
         tried[np.arange(len(rows)), gpus] -= shape.gpu_milli
         after = self.fragments(cpu[rows], tried, nodes.model[rows])

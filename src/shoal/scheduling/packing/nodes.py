@@ -61,7 +61,9 @@ class Nodes(NamedTuple):
 
     def at(self, rows: Ints | Flags) -> Nodes:
         """These rows alone."""
-        return Nodes(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+        takeable = None if self.takeable is None else self.takeable[rows]
+        cpu, memory, milli = self.cpu_milli[rows], self.memory[rows], self.gpu_milli[rows]
+        return Nodes(cpu, memory, milli, self.gpus[rows], self.model[rows], self.scarcity[rows], takeable)
 
     @property
     def room(self) -> Ints:
@@ -85,7 +87,7 @@ def fitting(nodes: Nodes, shape: TaskShape) -> Flags:
     fits: Flags = (nodes.cpu_milli >= shape.cpu_milli) & (nodes.memory >= shape.memory)
     if shape.gpus:
         least = WHOLE if shape.gpu_milli >= WHOLE else shape.gpu_milli
-        fits &= np.count_nonzero(nodes.gpu_milli >= least, axis=1) >= shape.gpus
+        fits &= np.add.reduce(nodes.gpu_milli >= least, axis=1) >= shape.gpus
         if shape.models != ANY_MODEL:
             fits &= (shape.models >> nodes.model) & 1 == 1
     return fits
@@ -97,6 +99,14 @@ def after_whole(gpu_milli: Ints, count: int) -> Ints:
     taken = free & (free.cumsum(axis=1) <= count)
     left: Ints = np.where(taken, 0, gpu_milli)
     return left
+
+
+def shared_places(nodes: Nodes, shape: TaskShape) -> tuple[Ints, Ints]:
+    """Rows and GPUs on which a part can be had. Of a row's wholly free GPUs only the first: all are alike, and the first wins ties."""
+    room = nodes.room
+    able, whole = room >= shape.gpu_milli, (room >= WHOLE) & (nodes.gpu_milli >= WHOLE)
+    rows, gpus = np.nonzero(able & ~(whole & (whole.cumsum(axis=1) > 1)))
+    return rows, gpus
 
 
 class ArrayFleet:

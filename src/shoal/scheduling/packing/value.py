@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.scheduling.packing.nodes import WHOLE, Floats, Ints, Nodes, TaskShape, after_whole
+from shoal.scheduling.packing.nodes import WHOLE, Floats, Ints, Nodes, TaskShape, after_whole, shared_places
 from shoal.scheduling.packing.table import PARTS, WHOLES, Table
 
 SHARE_FLOOR: Final = 200
@@ -25,6 +25,10 @@ STEP: Final = 20.0
 """All in thousandths of a GPU. Chosen on two seeds of all 17 openb lists; neighbours (300-500, 20-30) do alike at 130 % load."""
 _SIZE_TIE: Final = 0.001 / 8
 """Per GPU of the node: decides between equal scores alone."""
+_WEIGHT: Final = np.array([0.0, *(milli + float(SHARE_FLOOR) for milli in range(1, WHOLE + 1))])
+"""Per thousandths free, for how much a GPU counts when its node's cores are divided."""
+_ROW: Final = np.array([[*(milli // 10 for milli in range(WHOLE)), PARTS + free] for free in range(WHOLES + 1)], np.int64)
+"""Row of the table by wholly free GPUs of the node and thousandths free."""
 
 
 class Value:
@@ -37,12 +41,11 @@ class Value:
 
     def values(self, cpu_milli: Ints, gpu_milli: Ints) -> Floats:
         """Per state (free CPU, and free thousandths by GPU) what is left there is worth, in thousandths of a GPU."""
-        weight = np.where(gpu_milli > 0, gpu_milli + SHARE_FLOOR, 0)
-        per_weight = cpu_milli / (1_000.0 * np.maximum(weight.sum(axis=1), 1))
-        whole = gpu_milli >= WHOLE
-        free = np.minimum(np.count_nonzero(whole, axis=1), WHOLES)
-        rows = np.where(whole, PARTS + free[:, None], gpu_milli // 10)
-        worth: Floats = self._table.worth(rows, weight * per_weight[:, None]).sum(axis=1)
+        weight = _WEIGHT[gpu_milli]
+        cores = cpu_milli / (1_000.0 * np.maximum(np.add.reduce(weight, axis=1), 1.0))
+        free = np.minimum(np.add.reduce(gpu_milli >= WHOLE, axis=1), WHOLES)
+        rows = _ROW[free[:, None], gpu_milli]
+        worth: Floats = np.add.reduce(self._table.worth(rows, weight * cores[:, None]), axis=1)
         return worth
 
     def score(self, nodes: Nodes, shape: TaskShape) -> tuple[Floats, Ints]:
@@ -59,7 +62,7 @@ class Value:
             tried = after_whole(nodes.gpu_milli, shape.gpus) if shape.gpus else nodes.gpu_milli
             values = self.values(np.concatenate((cpu, nodes.cpu_milli)), np.concatenate((tried, nodes.gpu_milli)))
             return values[:count] - values[count:], np.full(count, -1)
-        rows, gpus = np.nonzero(nodes.room >= shape.gpu_milli)
+        rows, gpus = shared_places(nodes, shape)
         tried = nodes.gpu_milli[rows]
         tried[np.arange(len(rows)), gpus] -= shape.gpu_milli
         values = self.values(np.concatenate((cpu[rows], nodes.cpu_milli)), np.concatenate((tried, nodes.gpu_milli)))

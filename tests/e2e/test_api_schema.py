@@ -119,6 +119,8 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
         "tokens.list": ("/v1/tokens", None),
         "tokens.create": ("/v1/tokens", b'{"principal": "user/anna", "role": "viewer", "life": "1d"}'),
         "tokens.revoke": (f"/v1/tokens/{world.token_id}", None),
+        "what_if.ask": (f"{PROJECT}/what-if", b'{"submit": [{"run": "true", "gpus": {"count": 4}}], "drain": ["n1"]}'),
+        "debug.snapshot": ("/v1/debug/snapshot", None),
         "meta.get": ("/v1/meta", None),
         "meta.health": ("/healthz", None),
         "meta.openapi": ("/openapi.json", None),

@@ -525,6 +525,17 @@ QUESTIONS = (
         decode=questions.read_ask,
         answer=WhatIf,
     ),
+    Operation(
+        id="debug.snapshot",
+        method="GET",
+        path="/v1/debug/snapshot",
+        handler=questions.snapshot,
+        need="admin",
+        summary="All that the next cycle judges, for `shoal debug replay`",
+        description="What jobs run, their labels, and the values of their variables and secrets are masked.",
+        gives="bytes",
+        media_type="application/json",
+    ),
 )
 
 OPERATIONS: tuple[Operation, ...] = (

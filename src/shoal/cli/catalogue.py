@@ -53,5 +53,6 @@ CATALOGUE: dict[str, Entry] = {
     "token": Entry("tokens", "token", _ACCESS, "Make, list and revoke tokens."),
     "secret": Entry("secrets", "secret", _ACCESS, "Set, list and remove secrets of the project."),
     "plan": Entry("plan", "plan", _PLAN, "Answer a planning question: spot, quota, cold start, commitment and more."),
+    "debug": Entry("debug", "debug", _PLAN, "Take a cycle to a file, and run it again without the server."),
     "simulate": Entry("simulate", "simulate", _PLAN, "Play a trace or a scenario through the scheduler."),
 }

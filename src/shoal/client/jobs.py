@@ -160,6 +160,10 @@ class Jobs:
         """Why the job is where it is, with numbers."""
         return decode_json(self._http.request("GET", f"{self._one(ref)}/why").body, Explanation)
 
+    def debug_snapshot(self) -> bytes:
+        """All that the next cycle judges, as JSON for `shoal debug replay`; for admins, with what jobs run masked."""
+        return self._http.request("GET", "/v1/debug/snapshot").body
+
     def what_if(self, ask: WhatIfAsk) -> WhatIf:
         """What the next cycle would do otherwise if all of this held; nothing is changed."""
         path = f"/v1/projects/{segment(self._api.project)}/what-if"

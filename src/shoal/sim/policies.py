@@ -37,15 +37,26 @@ def policy_of(settings: Mapping[str, Any]) -> Policy:
         raise Invalid(f"policy: {error}") from error
 
 
+def changed_policy(policy: Policy, text: str) -> Policy:
+    """A policy with the fields that `key=value,key=value` sets. Raises Invalid."""
+    settings = _settings(text, f"policy {text!r}: write key=value,key=value, for example reserve=conservative")
+    return policy_of({name: getattr(policy, name) for name in Policy.__struct_fields__} | settings)
+
+
+def _settings(text: str, advice: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise Invalid(advice)
+        settings[key.strip()] = value.strip()
+    return settings
+
+
 def named_policy(text: str) -> NamedPolicy:
     """The policy that a text such as `fcfs:order=strict` names. Raises Invalid."""
     name, _, rest = text.partition(":")
-    settings: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise Invalid(f"policy {text!r}: write name:key=value,key=value, for example fcfs:order=strict")
-        settings[key.strip()] = value.strip()
+    settings = _settings(rest, f"policy {text!r}: write name:key=value,key=value, for example fcfs:order=strict")
     order = settings.pop("order", "best-effort")
     if order not in ("strict", "best-effort"):
         raise Invalid(f"policy {text!r}: order is strict or best-effort, got {order!r}")

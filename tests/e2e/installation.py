@@ -30,7 +30,6 @@ class Installation:
     mark: str
     nodes: int = 3
     devices: str = "h100:4"
-    preempt: bool = False
     _server: subprocess.Popen[bytes] | None = None
     _agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _port: int = 0
@@ -64,7 +63,6 @@ class Installation:
             str(self._port),
             "--lease",
             LEASE,
-            *(("--preempt",) if self.preempt else ()),
         ]
         self._server = self._spawn(command, "server.out")
         eventually((self.state_dir / "url").exists, 30, "the server to listen")

@@ -23,7 +23,7 @@ echo end
 
 @pytest.fixture
 def place(tmp_path: pytest.TempPathFactory) -> Iterator[Installation]:
-    installation = Installation(tmp_path, f"elastic-{os.getpid()}", nodes=3, preempt=True)  # type: ignore[arg-type]
+    installation = Installation(tmp_path, f"elastic-{os.getpid()}", nodes=3)  # type: ignore[arg-type]
     try:
         installation.start()
         yield installation

@@ -38,6 +38,9 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--packing-table", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="A table trained for this fleet.")
 @click.option("--age-unit", metavar="LENGTH", help="Waiting for so long is worth one step of priority, for example 1h; never by default.")
 @click.option("--half-life", metavar="LENGTH", help="Use that lies so far back counts half; 7d by default.")
+@click.option(
+    "--no-preempt", is_flag=True, help="Nobody is stopped or moved for another's priority or guarantee; see the page on checkpoints."
+)
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL, for example postgresql://shoal@db.example/shoal.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then take it down again.")
 @json_option("{url, state_dir, server_pid, nodes, started, took_ms}")
@@ -63,7 +66,7 @@ def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
     for name in ("tls_cert", "tls_key", "packing_table"):
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
-    options += ["--insecure"] if asked["insecure"] else []
+    options += [f"--{name.replace('_', '-')}" for name in ("insecure", "no_preempt") if asked[name]]
     for name in ("fair_share", "packing", "half_life", "age_unit"):
         options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)

@@ -70,8 +70,7 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
-    preempt: bool = False
-    """Off until jobs report their checkpoints and priorities have a price: nobody's hours go because somebody else wrote a number."""
+    preempt: bool = True
     terms: LeaseTerms
     log_level: str = "info"
     log_file: Path | None = None
@@ -109,7 +108,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--tls-cert", type=Path, help="certificate chain, PEM")
     parser.add_argument("--tls-key", type=Path, help="its private key, PEM")
     parser.add_argument("--insecure", action="store_true", help="serve plain HTTP beyond loopback: tokens and logs can be read on the way")
-    parser.add_argument("--preempt", action="store_true", help="let jobs of higher priority, and queues under their share, stop others")
+    parser.add_argument("--no-preempt", dest="preempt", action="store_false", help="nobody is stopped for a priority or a guarantee")
     parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
     parser.add_argument("--fair-share", default="dominant", choices=["dominant", "decayed", "fair-tree"], help="how queues compare")
     parser.add_argument("--packing", default="best-fit", choices=PACKINGS, help="which of the nodes that fit is taken")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.agent.supervisor import wire
-from shoal.agent.supervisor.groups.processes import read_process, would_survive
+from shoal.agent.supervisor.groups.processes import is_ready_for, read_process
 from shoal.agent.supervisor.groups.protocol import Doors, GroupLimits, Groups
 from shoal.agent.supervisor.journal import Begun, Ended, Forgotten, Journal, Opened
 from shoal.agent.supervisor.output import LogFile, PipeOutput
@@ -309,7 +309,9 @@ class Wards:
         with_terminal = {task.pid for task in ward.tasks.values() if isinstance(task.output, TerminalOutput)}
         for pid in self._groups.pids(ward.opened.allocation):
             process = read_process(pid)
-            if process is None or process.group not in leaders or (only_to_the_ready and not would_survive(pid, number)):
+            if process is None or process.group not in leaders:
+                continue
+            if only_to_the_ready and not is_ready_for(process, number, self._clock.boottime_ms()):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+YOUNG_MS = 200
+"""From a fork to the start of another program, on a machine that has much to do."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -27,10 +31,16 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[2]), chr(fields[0][0]), int(fields[19]))
 
 
-def would_survive(pid: int, number: int) -> bool:
-    """Whether the process has said what to do at this signal (a handler, blocked, ignored); at another it would die of it unasked."""
+def is_ready_for(process: Process, number: int, boottime_ms: int) -> bool:
+    """
+    Whether the process has said what to do at this signal (a handler, blocked, ignored); at another it would die of it unasked.
+
+    One that is younger than YOUNG_MS has its parent's handlers and may be about to become a program that has none: it is not ready yet.
+    """
+    if boottime_ms - process.started * 1_000 // _TICKS_PER_S < YOUNG_MS:
+        return False
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:
+        with open(f"/proc/{process.pid}/status", "rb") as file:
             lines = file.read().splitlines()
     except OSError:
         return False

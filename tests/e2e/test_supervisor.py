@@ -60,6 +60,28 @@ def test_the_use_of_a_task_is_told(supervised: Supervised) -> None:
     assert told.cpu_ms > 20
 
 
+def test_a_signal_that_tells_something_goes_to_who_is_ready_and_kills_nobody(one: Supervised) -> None:
+    """A shell that has no trap around a program that has one; both have children that would die of it, some just being born."""
+    ready = 'trap "echo told" USR1; i=0; while [ $i -lt 300 ]; do i=$((i + 1)); sleep 0.01 || echo killed; done; echo end'
+    one.run("a.1.0", f"sh -c '{ready}'; echo around")
+    eventually(lambda: one.link.give(wire.Signal("a.1.0", 10, 0))[0] == wire.Done())
+    for _ in range(200):
+        one.link.give(wire.Signal("a.1.0", 10, 0))
+        time.sleep(0.005)
+    assert one.exited("a.1.0").task.exit_code == 0
+    said = one.log("a.1.0").split()
+    assert set(said) == {"told", "end", "around"}
+    assert said[-2:] == ["end", "around"]
+
+
+def test_where_nobody_is_ready_for_a_signal_that_is_answered(one: Supervised) -> None:
+    one.run("a.1.0", "sleep 0.5; echo end")
+    (answer,) = one.link.give(wire.Signal("a.1.0", 10, 0))
+    assert isinstance(answer, wire.Failed)
+    assert answer.kind == "deaf"
+    assert one.exited("a.1.0").task.exit_code == 0
+
+
 def test_a_signal_is_told_as_128_plus_its_number(one: Supervised) -> None:
     one.run("a.1.0", "kill -USR1 $$")
     assert one.exited("a.1.0").task.exit_code == 128 + 10

@@ -42,6 +42,7 @@ from shoal.model.wire import LeaseTerms
 
 log = logging.getLogger(__name__)
 
+ASK_AGAIN_MS = 500
 QUICK_CHECK_MS = 50
 QUICK_CHECKS = 10
 """A driver lists a process for some milliseconds after its end; only what stays longer makes a device DIRTY."""
@@ -173,17 +174,25 @@ class Course:
         self.press_save(hold)
 
     def press_save(self, hold: Hold) -> None:
-        """Gives the signal that asks to save, unless the supervisor has had it: a second one could begin the saving anew."""
+        """
+        Gives the signal that asks to save to each rank that has not had it: a second one could begin the saving anew.
+
+        A program that is still loading is not ready for it; then it is tried again until it is, or the job is stopped.
+        """
+        hold.ask_again_ms = None
         asked = hold.asked
-        if asked is None or asked.given or asked.save.signal is None:
+        if asked is None or asked.save.signal is None or not hold.awaits_save:
             return
-        number = signal_number(asked.save.signal)
-        last = [rank for rank in hold.ranks if rank not in hold.exits][-1:]
         for rank in hold.ranks:
-            if rank not in hold.exits:
-                given = Asked(save=asked.save, mark_ns=asked.mark_ns, given=True)
-                answer: Answer | None = (lambda _, entry=given: hold.write(entry)) if [rank] == last else None
-                self.orders.append((wire.Signal(hold.id, number, rank), answer))
+            if rank not in hold.exits and rank not in asked.given:
+                order = wire.Signal(hold.id, signal_number(asked.save.signal), rank)
+                self.orders.append((order, lambda result, rank=rank: self._asked(hold, rank, result)))  # type: ignore[misc]
+
+    def _asked(self, hold: Hold, rank: int, result: wire.Result) -> None:
+        if isinstance(result, wire.Failed):
+            hold.ask_again_ms = self.clock.monotonic_ms() + ASK_AGAIN_MS
+        elif hold.asked is not None:
+            hold.write(Asked(save=hold.asked.save, mark_ns=hold.asked.mark_ns, given=(*hold.asked.given, rank)))
 
     def stop(self, stop: Stop) -> None:
         """The stop ladder, or at once where nothing runs."""
@@ -377,6 +386,9 @@ class Course:
                 self.check_devices(hold)
         next_ms = [hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY]
         look_ms = self.checkpoints.look(self.holds)
+        for hold in self.holds.values():
+            if hold.ask_again_ms is not None and hold.ask_again_ms <= now_ms:
+                self.press_save(hold)
         return min([*next_ms, *([] if look_ms is None else [look_ms])], default=None)
 
     def _is_open(self, uuid: str) -> bool:

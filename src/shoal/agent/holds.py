@@ -75,11 +75,11 @@ class Ended(_Entry, frozen=True, kw_only=True, tag=True):
 
 
 class Asked(_Entry, frozen=True, kw_only=True, tag=True):
-    """To save. `mark_ns` is the time of its checkpoint file before that; `given`: the supervisor has the signal."""
+    """To save. `mark_ns` is the time of its checkpoint file before that; `given` are ranks that have had the signal."""
 
     save: Save
     mark_ns: int
-    given: bool = False
+    given: tuple[int, ...] = ()
 
 
 class Told(_Entry, frozen=True, kw_only=True, tag=True):
@@ -121,6 +121,8 @@ class Hold:
     asked: Asked | None = None
     answered: bool = False
     """What it was asked to save has been reported; kept in memory alone, reporting it again does no harm."""
+    ask_again_ms: int | None = None
+    """Monotonic instant at which ranks that were not ready for the signal are given it again."""
     stop: Stop | None = None
     stop_given: CancelMode = CancelMode.NONE
     """The strongest stop that the supervisor was told; kept in memory alone, telling it again does no harm."""

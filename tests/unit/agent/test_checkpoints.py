@@ -10,6 +10,7 @@ from orders import JOB, prepare
 from test_course import ALLOCATION, Node, looked
 
 from shoal.agent.checkpoints import LOOK_MS, SOON_MS
+from shoal.agent.course import ASK_AGAIN_MS
 from shoal.agent.supervisor import wire
 from shoal.base import limits
 from shoal.model.command import Save
@@ -91,6 +92,28 @@ def test_asked_twice_it_gets_one_signal(saver: Saver) -> None:
     saver.node.course.save(SAVE)
     saver.node.course.save(SAVE)
     assert len(saver.node.give()) == 1
+
+
+def test_who_is_not_ready_for_the_signal_is_given_it_again_until_it_is_and_then_no_more(tmp_path: Path) -> None:
+    saver = Saver(tmp_path, tasks=2)
+    deaf = {0, 1}
+
+    def answer(order: wire.Order) -> wire.Result:
+        return wire.Failed("deaf", "") if isinstance(order, wire.Signal) and order.rank in deaf else wire.Done()
+
+    def given(passed_ms: int) -> list[int | None]:
+        saver.after(passed_ms)
+        return [order.rank for order in saver.node.give(answer) if isinstance(order, wire.Signal)]
+
+    saver.node.course.save(SAVE)
+    assert given(0) == [0, 1]
+    assert given(ASK_AGAIN_MS - 1) == []
+    assert given(1) == [0, 1]
+    deaf.remove(0)
+    assert given(ASK_AGAIN_MS) == [0, 1]
+    assert given(ASK_AGAIN_MS) == [1]
+    deaf.remove(1)
+    assert [given(ASK_AGAIN_MS) for _ in range(2)] == [[1], []]
 
 
 def test_without_a_signal_it_is_only_looked_at_more_often(saver: Saver) -> None:

@@ -205,7 +205,8 @@ class Wards:
         ward = self.wards.get(order.allocation)
         if ward is None:
             return wire.Failed("unknown", f"no allocation {order.allocation!r} is open here")
-        self._soft(ward, order.signal, order.rank, only_to_the_ready=True)
+        if not self._soft(ward, order.signal, order.rank, only_to_the_ready=True):
+            return wire.Failed("deaf", "no process has said what to do at this signal")
         return wire.Done()
 
     def _stop(self, order: wire.Stop) -> wire.Result:
@@ -299,13 +300,15 @@ class Wards:
         for ward in self.wards.values():
             self.halt(ward, why, ward.opened.signal, ward.opened.grace_ms)
 
-    def _soft(self, ward: Ward, number: int, rank: int | None, *, only_to_the_ready: bool = False) -> None:
+    def _soft(self, ward: Ward, number: int, rank: int | None, *, only_to_the_ready: bool = False) -> int:
         """
         To the process groups of the tasks, as a terminal's Ctrl-C goes: a shell's child gets it too, a daemon does not.
 
         A signal that only tells something leaves out who would die of it: a shell around a program, a program that is still loading.
+        Returns to how many processes it went.
         """
         leaders = {task.pid for task in ward.tasks.values() if task.pid and rank in (None, task.rank)}
+        told = 0
         with_terminal = {task.pid for task in ward.tasks.values() if isinstance(task.output, TerminalOutput)}
         for pid in self._groups.pids(ward.opened.allocation):
             process = read_process(pid)
@@ -315,9 +318,11 @@ class Wards:
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+                told += 1
                 if process.group in with_terminal and number == signal.SIGTERM:
                     os.kill(pid, signal.SIGHUP)  # an interactive shell does not hear TERM
                 os.kill(pid, signal.SIGCONT)
+        return told
 
     def tick(self) -> int | None:
         """Drives deadlines and stops; the boot-time instant of the next thing to do, None if there is none."""

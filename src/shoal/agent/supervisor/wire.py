@@ -155,7 +155,10 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`kind`: unknown (no such allocation), late (the lease has run out), busy, system (the operating system refused)."""
+    """
+    `kind`: unknown (no such allocation), late (the lease has run out), busy, deaf (no process is ready for the signal), system (the
+    operating system refused).
+    """
 
     kind: str
     message: str

@@ -161,9 +161,8 @@ class Course:
             log.error("the hostfile of %s could not be written, so its tasks are not told of their new peers: %s", hold.id, error)
             return
         if order.signal is not None:
-            for rank in hold.ranks:
-                if rank not in hold.exits:
-                    self.orders.append((wire.Signal(hold.id, signal_number(order.signal), rank), None))
+            hold.regroup_signals = dict.fromkeys(hold.ranks, order.signal)
+            self.press_signals(hold)
 
     def save(self, order: Save) -> None:
         """The tasks are told to save; that they have is looked for from now on."""
@@ -171,22 +170,29 @@ class Course:
         if hold is None or hold.phase is not Phase.STARTED or hold.stop is not None or hold.asked is not None:
             return
         hold.write(Asked(save=order, mark_ns=self.checkpoints.mark(hold.id)))
-        self.press_save(hold)
+        self.press_signals(hold)
 
-    def press_save(self, hold: Hold) -> None:
+    def press_signals(self, hold: Hold) -> None:
         """
-        Gives the signal that asks to save to each rank that has not had it: a second one could begin the saving anew.
+        Gives the signals that tell something to each rank that has not had them: a second one could begin the saving anew.
 
         A program that is still loading is not ready for it; then it is tried again until it is, or the job is stopped.
         """
         hold.ask_again_ms = None
         asked = hold.asked
-        if asked is None or asked.save.signal is None or not hold.awaits_save:
-            return
-        for rank in hold.ranks:
-            if rank not in hold.exits and rank not in asked.given:
+        for rank in [rank for rank in hold.ranks if rank not in hold.exits and hold.stop is None]:
+            if rank in hold.regroup_signals:
+                order = wire.Signal(hold.id, signal_number(hold.regroup_signals[rank]), rank)
+                self.orders.append((order, lambda result, rank=rank: self._regrouped(hold, rank, result)))  # type: ignore[misc]
+            if asked is not None and asked.save.signal is not None and rank not in asked.given and not hold.answered:
                 order = wire.Signal(hold.id, signal_number(asked.save.signal), rank)
                 self.orders.append((order, lambda result, rank=rank: self._asked(hold, rank, result)))  # type: ignore[misc]
+
+    def _regrouped(self, hold: Hold, rank: int, result: wire.Result) -> None:
+        if isinstance(result, wire.Failed):
+            hold.ask_again_ms = self.clock.monotonic_ms() + ASK_AGAIN_MS
+        else:
+            hold.regroup_signals.pop(rank, None)
 
     def _asked(self, hold: Hold, rank: int, result: wire.Result) -> None:
         if isinstance(result, wire.Failed):
@@ -384,11 +390,11 @@ class Course:
         for hold in tuple(self.holds.values()):
             if hold.phase is Phase.EMPTY and hold.next_check_ms <= now_ms:
                 self.check_devices(hold)
-        next_ms = [hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY]
-        look_ms = self.checkpoints.look(self.holds)
-        for hold in self.holds.values():
             if hold.ask_again_ms is not None and hold.ask_again_ms <= now_ms:
-                self.press_save(hold)
+                self.press_signals(hold)
+        next_ms = [hold.next_check_ms for hold in self.holds.values() if hold.phase is Phase.EMPTY]
+        next_ms += [hold.ask_again_ms for hold in self.holds.values() if hold.ask_again_ms is not None]
+        look_ms = self.checkpoints.look(self.holds)
         return min([*next_ms, *([] if look_ms is None else [look_ms])], default=None)
 
     def _is_open(self, uuid: str) -> bool:

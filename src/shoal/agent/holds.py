@@ -122,7 +122,9 @@ class Hold:
     answered: bool = False
     """What it was asked to save has been reported; kept in memory alone, reporting it again does no harm."""
     ask_again_ms: int | None = None
-    """Monotonic instant at which ranks that were not ready for the signal are given it again."""
+    """Monotonic instant at which ranks that were not ready for a signal are given it again."""
+    regroup_signals: dict[int, str] = field(default_factory=dict)
+    """By rank: what tells of new members and has not been had yet. In memory alone."""
     stop: Stop | None = None
     stop_given: CancelMode = CancelMode.NONE
     """The strongest stop that the supervisor was told; kept in memory alone, telling it again does no harm."""

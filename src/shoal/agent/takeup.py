@@ -130,7 +130,7 @@ def _go_on_started(course: Course, hold: Hold, look: wire.AllocationLook | None)
         course.press_stop(hold)
     elif not look.stopping:
         _start_the_rest(course, hold, look.tasks)
-        course.press_save(hold)
+        course.press_signals(hold)
     course.after_ends(hold, look.alive, look.cpu_ms, look.memory_bytes_max)
 
 

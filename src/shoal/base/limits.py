@@ -75,6 +75,12 @@ QUEUE_DEPTH_MAX: Final = 16
 """Depth of the quota tree."""
 HOLDERS_SHOWN_MAX: Final = 8
 """Holders, blockers, nodes and jobs ahead that a reason names: more do not fit a line."""
+FORECASTS_OPEN_MAX: Final = 16_384
+"""Jobs whose first forecast is kept until they start; some 100 bytes each."""
+FORECASTS_KEPT: Final = 50
+"""Past forecasts of a queue that say how good the next one is: those of its present load, and enough for four in five."""
+FORECASTS_LEAST: Final = 10
+"""Fewer past forecasts say nothing about a share of them."""
 SHAPES_KEPT_MAX: Final = 65_536
 """Distinct asks remembered in normalised form: more than the shapes of a large installation, about 50 MiB when full."""
 NEEDS_TABLED_MAX: Final = 2_048

@@ -30,6 +30,7 @@ _FIGURES = tuple(
         ("BROKEN", 10),
         ("WASTE", 9),
         ("FAIRNESS", 7),
+        ("FORECAST OFF", 11),
     )
 )
 _ENDED = {"SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT", "OOM", "NODE_LOST", "PREEMPTED", "DEADLINE"}
@@ -63,6 +64,7 @@ def _figures(metrics: Metrics) -> tuple[str, ...]:
         f"{metrics.broken:.1%}" if metrics.broken else "",
         f"{metrics.waste:.1%}",
         f"{metrics.fairness:.3f}",
+        _time(metrics.forecast_error_s.p50) if metrics.forecasts else "",
     )
 
 

@@ -344,6 +344,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     blockers_smallest: bool | None = None
     """True: no smaller set of jobs would do. False: these are enough, and perhaps fewer are. None without blockers."""
     earliest_start_ms: int | None = None
+    forecasts: int = 0
+    """How many past forecasts of the queue the next two are from; 0 while they are too few to tell."""
+    forecast_within_ms: int | None = None
+    """Four in five of them were off by at most so much."""
+    forecast_late_ms: int | None = None
+    """Half of those jobs started by so much after their forecast, or earlier; below 0 before it."""
     as_of_ms: int = 0
 
 

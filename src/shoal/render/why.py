@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.model.reason import Holder, Reason
 from shoal.model.wire import Explanation
 from shoal.render.amounts import bytes_text, thousandths_text
-from shoal.render.look import Look, clean, wrap
+from shoal.render.look import Look, clean, span, wrap
 
 _REASONS_SHOWN_MAX = 5
 _HOLDERS_SHOWN_MAX = 4
@@ -88,7 +88,17 @@ def _standing(why: Explanation, look: Look) -> list[str]:
         )
     if why.earliest_start_ms is not None:
         lines.append(f"Earliest start: {look.clock(why.earliest_start_ms)} ({look.ago(why.earliest_start_ms)})")
+        if why.forecast_within_ms is not None:
+            lines += wrap(
+                f"of the last {why.forecasts} such forecasts here, four in five were right within {_width(why)}", look, "  ", "  "
+            )
     return ["", *lines] if lines else []
+
+
+def _width(why: Explanation) -> str:
+    late = why.forecast_late_ms or 0
+    usually = "" if abs(late) < 1_000 else f", and half started {span(abs(late))} {'later' if late > 0 else 'earlier'} than told or sooner"
+    return f"{span(why.forecast_within_ms or 0)}{usually}"
 
 
 def _hints(why: Explanation, look: Look) -> list[str]:

@@ -11,6 +11,7 @@ Figures of a replay, from its record: waits, slowdowns, completion times, and ho
     fragmentation       what is free on nodes of which others are held, over all that is free, by time: no use to a gang of whole nodes
     broken              what is free of GPUs of which others are held, over all that is free, by time: no use to who wants a whole GPU
     waste               work that was done again since others displaced it after its last checkpoint, over all work
+    forecast error      how far the first earliest start that was told of a job was off, either way; of jobs that were told one
     fairness            Jain's index over owners of (run) / (run + wait), by GPU-time: 1 is the same service for everybody
 
 Jobs without GPUs count in waits and not in utilisation. Percentiles are interpolated between neighbours. Numbers are rounded, so that
@@ -74,6 +75,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     broken: float
     waste: float
     fairness: float
+    forecasts: int
+    """Jobs that were told an earliest start before they started."""
+    forecast_error_s: Spread
     gpus: int
     gpus_held_most: float
     waiting_most: int
@@ -114,6 +118,8 @@ def metrics_of(record: Record, gpus: int, left: dict[str, int]) -> Metrics:
         broken=_ratio(record.broken_gpu_us, free_gpu_us),
         waste=_ratio(record.lost_gpu_us, record.held_gpu_us),
         fairness=_fairness([owner for owner, kept in zip(record.owner, ran, strict=True) if kept], wait, run, size),
+        forecasts=len(record.forecast_error),
+        forecast_error_s=_spread(np.abs(np.frombuffer(record.forecast_error, np.int64)) / 1_000.0) if record.forecast_error else Spread(),
         gpus=gpus,
         gpus_held_most=record.held_milli_most / 1_000,
         waiting_most=record.waiting_most,

@@ -44,6 +44,8 @@ class Record:
         """Integral of what is free of GPUs of which others are held."""
         self.lost_gpu_us = 0
         """Work of attempts that others displaced, since their last checkpoint: it is done again."""
+        self.forecast_error = array("q")
+        """How long after its first forecast each job started that had one; below 0 before it."""
         self.held_milli_most = 0
         self.waiting_most = 0
         self.over_time = SeriesRecord()

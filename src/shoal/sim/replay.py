@@ -47,6 +47,7 @@ from shoal.model.wire import LeaseTerms
 from shoal.scheduling.board import Board
 from shoal.scheduling.check import check_plan, check_snapshot
 from shoal.scheduling.cycle import schedule
+from shoal.scheduling.forecasts import Forecasts
 from shoal.scheduling.policy import Policy
 from shoal.sim.machines import Machines, Reports
 from shoal.sim.record import Record
@@ -84,6 +85,7 @@ class Replay:
         self.world = World(nodes, queues, keep_ended=course.keep_ended)
         self.machines = Machines()
         self.record = Record(self.world)
+        self.forecasts = Forecasts()
         self.now_ms = BASE_MS
         self.cycles = 0
         self.evictions = 0
@@ -208,6 +210,7 @@ class Replay:
         self.cycles += 1
         plan = schedule(board, self.course.policy, self.now_ms, self._cycle_rng)
         self._wake_ms = plan.next_at_ms
+        self.record.forecast_error.extend([missed.error_ms for missed in self.forecasts.follow(plan, board.jobs)])
         for array_id, positions in board.unborn_in(plan).items():
             self._write(bear(self.world.jobs[array_id], positions))
         if self.course.check:

@@ -38,6 +38,7 @@ from shoal.scheduling.brief import brief_reasons
 from shoal.scheduling.check import check_plan
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.explain import explain_job
+from shoal.scheduling.forecasts import Forecasts
 from shoal.scheduling.scene import Scene
 from shoal.scheduling.views import queue_views
 
@@ -64,6 +65,8 @@ class ScheduleStep:
         self._next_at_ms: int | None = None
         self._usage_due_ms = 0
         self.last: Plan | None = None
+        self._forecasts = Forecasts()
+        """Since this process began: how good its earliest starts were."""
 
     def step(self, now_ms: int) -> Progress:
         """One cycle, if there is reason for one."""
@@ -79,6 +82,7 @@ class ScheduleStep:
             unborn = self._board.unborn_in(plan)
             acts = [d for d in plan.decisions if isinstance(d, Place | Evict | Move | Resize)]
             planned = [(decision, self._board.jobs[decision.job]) for decision in acts]
+            self._forecasts.follow(plan, self._board.jobs)
             expiries = [claim.expires_ms for claim in self._board.claims.values()]
         self.last = plan
         times = [*expiries, *([] if plan.next_at_ms is None else [plan.next_at_ms])]
@@ -91,7 +95,19 @@ class ScheduleStep:
         """Why a live job is where it is; None for one that is not on the board."""
         with self._lock:
             self._refresh()
-            return explain_job(self._board, self._plane.policy, job_id, now_ms) if job_id in self._board.jobs else None
+            job = self._board.jobs.get(job_id)
+            told = explain_job(self._board, self._plane.policy, job_id, now_ms) if job is not None else None
+            return told if job is None or told is None else self._with_track(job, told)
+
+    def _with_track(self, job: Job, told: Explanation) -> Explanation:
+        """An earliest start is told with how good those before it were."""
+        if told.earliest_start_ms is None:
+            return told
+        self._forecasts.tell(job.id, job.queue, told.earliest_start_ms)
+        track = self._forecasts.track(job.queue)
+        if track is None:
+            return told
+        return replace(told, forecasts=track.told, forecast_within_ms=track.within_ms, forecast_late_ms=track.late_ms)
 
     def brief_reasons(self, job_ids: tuple[str, ...], now_ms: int) -> dict[str, Reason]:
         """In a line, why those of these jobs wait that have no reason in their records; the others are left out."""

@@ -17,7 +17,7 @@ from shoal.agent.devices import DeviceTable
 from shoal.agent.holds import Asked, Began, Ended, Hold, HoldJournal, Made, Over, Phase, Regrouped, Told, stronger
 from shoal.agent.mail import LogsOf, Mail
 from shoal.agent.parts import drop_parts, find_part, make_parts
-from shoal.agent.ports import hold_port
+from shoal.agent.ports import Ports, hold_port
 from shoal.agent.probe.protocol import DeviceGone, Probe
 from shoal.agent.runtimes.host import SETUP_RANK, HostRuntime, Ready, signal_number
 from shoal.agent.supervisor import wire
@@ -64,6 +64,7 @@ class Course:
     address: str
     prepare_aside: Callable[[Prepare], None]
     aside: Callable[[Callable[[], None]], None]
+    ports: Ports = hold_port
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     holds: dict[str, Hold] = field(default_factory=dict)
     devices: DeviceTable = field(default_factory=DeviceTable)
@@ -118,7 +119,7 @@ class Course:
                 raise outcome
             hold.ready = replace(outcome, seen=make_parts(self.probe, hold.order))
             if hold.order.claim.node_rank == 0:
-                hold.port = hold_port(self.rng, hold.port_number)
+                hold.port = self.ports(self.rng, hold.port_number)
         except Unprepared as unprepared:
             self.fail(hold, unprepared)
             return

@@ -12,10 +12,10 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from shoal.agent.course import Answer, Course
 from shoal.agent.home import Home, write_whole
-from shoal.agent.keeper import Keeper
 from shoal.agent.lease import Lease
 from shoal.agent.messages import Came, DevicesLost, Gone, Judged, Message, Prepared, Said
 from shoal.agent.runtimes.host import Ready
@@ -35,12 +35,24 @@ IDLE_MS = 1_000
 SUPERVISOR_RETRY_MS = 2_000
 
 
+class Supervised(Protocol):
+    """A way to the node's supervisor; `agent.keeper.Keeper` is the real one."""
+
+    def ensure(self) -> wire.Greeting: ...
+
+    def list(self) -> wire.Listing: ...
+
+    def give(self, *orders: wire.Order) -> tuple[wire.Result, ...]: ...
+
+    def is_current(self, gone: Gone) -> bool: ...
+
+
 @dataclass(slots=True)
 class Engine:
     """`boot_id` is this boot of the machine; the home remembers that of the last start. `lease` says whether work may be started."""
 
     course: Course
-    keeper: Keeper
+    keeper: Supervised
     home: Home
     boot_id: str
     lease: Lease
@@ -48,24 +60,42 @@ class Engine:
     _taken: int = 0
     _rebooted: bool = False
     _broken_until_ms: int = 0
+    _unconnected: bool = False
+    """No supervisor could be had the last time."""
     _stop: threading.Event = field(default_factory=threading.Event)
     ready: threading.Event = field(default_factory=threading.Event)
     """Set once what an earlier agent held has been taken up: `held` is then the truth."""
 
     def run(self) -> None:
-        """Until `stop`. A message that meets a defect is logged and dropped: the node's other work goes on."""
+        """Until `stop`."""
+        self.begin()
+        while not self._stop.is_set():
+            self.round(self._take(self.wait_ms()))
+
+    def begin(self) -> None:
+        """What an earlier agent held is taken up."""
         self._restore()
         self._connect()
         self.ready.set()
-        while not self._stop.is_set():
-            batch = self._take(self._wait_ms())
-            for message in batch:
-                self._guard(lambda m=message: self._handle(m))  # type: ignore[misc]
-            self._guard(self.course.tick)
-            self._give()
-            for message in batch:
-                if isinstance(message, Came):
-                    message.done.set()
+
+    def round(self, batch: list[Message]) -> None:
+        """Obeys what has come and does what is due. A message that meets a defect is logged and dropped: the node's other work goes on."""
+        if self._unconnected and self.course.clock.monotonic_ms() >= self._broken_until_ms:
+            self._connect()
+        for message in batch:
+            self._guard(lambda m=message: self._handle(m))  # type: ignore[misc]
+        self._guard(self.course.tick)
+        self._give()
+        for message in batch:
+            if isinstance(message, Came):
+                message.done.set()
+
+    def wait_ms(self) -> int:
+        """How long nothing is due if no message comes."""
+        now_ms, next_ms = self.course.clock.monotonic_ms(), self.course.tick()
+        if self._unconnected:
+            next_ms = self._broken_until_ms if next_ms is None else min(next_ms, self._broken_until_ms)
+        return IDLE_MS if next_ms is None else max(1, min(IDLE_MS, next_ms - now_ms))
 
     def stop(self) -> None:
         self._stop.set()
@@ -95,12 +125,6 @@ class Engine:
         except queue.Empty:
             pass
         return batch
-
-    def _wait_ms(self) -> int:
-        next_ms = self.course.tick()
-        if next_ms is None:
-            return IDLE_MS
-        return max(1, min(IDLE_MS, next_ms - self.course.clock.monotonic_ms()))
 
     def _handle(self, message: Message) -> None:
         match message:
@@ -201,13 +225,12 @@ class Engine:
         try:
             greeting = self.keeper.ensure()
             self.course.meter.watch(greeting)
-            assert self.keeper.link is not None
-            listing = self.keeper.link.list()
+            listing = self.keeper.list()
         except Unavailable as error:
             log.error("no supervisor: %s", error)
-            self._broken_until_ms = now_ms + SUPERVISOR_RETRY_MS
-            threading.Timer(SUPERVISOR_RETRY_MS / 1000, lambda: self.inbox.put(Gone(self.keeper.generation))).start()
+            self._broken_until_ms, self._unconnected = now_ms + SUPERVISOR_RETRY_MS, True
             return False
+        self._unconnected = False
         self.course.orders = []
         self._guard(lambda: reconcile(self.course, listing, self._rebooted))
         return True

@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.agent.environment import Meeting
 from shoal.agent.frames import FrameFile, read_frames
-from shoal.agent.ports import HeldPort
+from shoal.agent.ports import Port
 from shoal.agent.runtimes.host import Ready
 from shoal.model.attempt import AllocationState
 from shoal.model.command import Commit, Member, Prepare, Save, Stop
@@ -114,7 +114,7 @@ class Hold:
     journal: HoldJournal
     phase: Phase = Phase.PREPARING
     ready: Ready | None = None
-    port: HeldPort | None = None
+    port: Port | None = None
     port_number: int = 0
     commit: Commit | None = None
     exits: dict[int, TaskExited] = field(default_factory=dict)

@@ -63,6 +63,12 @@ class Keeper:
     def is_current(self, gone: Gone) -> bool:
         return gone.generation == self._generation
 
+    def list(self) -> wire.Listing:
+        """What the supervisor holds. Raises SupervisorGone."""
+        if self.link is None:
+            raise SupervisorGone("no supervisor is running")
+        return self.link.list()
+
     def give(self, *orders: wire.Order) -> tuple[wire.Result, ...]:
         """Raises SupervisorGone."""
         if self.link is None:

@@ -11,7 +11,7 @@ from shoal.agent.control import Pauses
 from shoal.agent.messages import Came, Message
 from shoal.agent.session import Session
 from shoal.base.errors import ShoalError
-from shoal.model.wire import ExecSession
+from shoal.model.wire import Commands, ExecSession
 
 log = logging.getLogger(__name__)
 
@@ -52,17 +52,24 @@ class Poller:
     def stop(self) -> None:
         self._stop.set()
 
+    def came(self, commands: Commands, asked_ms: int) -> Came | None:
+        """The answer to a poll that was sent at `asked_ms` (boot-time), handed to the engine; None if there is nothing to obey."""
+        for call in commands.execs:
+            self.serve(call)
+        if not commands.rows:
+            return None
+        came = Came(commands.rows, asked_ms)
+        self.post(came)
+        return came
+
     def _poll(self) -> bool:
         """False if what came was thrown away for want of the lease."""
         asked_ms = self.session.clock.boottime_ms()
         commands = self.session.control.commands(self.taken(), WAIT_MS)
         if self._stop.is_set():
             return True  # not confirmed, so the next agent gets them
-        for call in commands.execs:
-            self.serve(call)
-        if not commands.rows:
+        came = self.came(commands, asked_ms)
+        if came is None:
             return True
-        came = Came(commands.rows, asked_ms)
-        self.post(came)
         came.done.wait(CARRIED_OUT_S_MAX)
         return not came.stale.is_set()

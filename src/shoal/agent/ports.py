@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable
+from typing import Protocol
 
 from shoal.agent.unprepared import Unprepared
 from shoal.base.rng import Rng
@@ -11,6 +13,18 @@ from shoal.base.rng import Rng
 PORT_LOW, PORT_HIGH = 20_000, 29_999
 """Under Linux's ephemeral range (from 32768), whose ports an outgoing connection may take at any time."""
 TRIES_MAX = 200
+
+
+class Port(Protocol):
+    """A port that is held until `release`."""
+
+    port: int
+
+    def release(self) -> None: ...
+
+
+Ports = Callable[[Rng, int], Port]
+"""As `hold_port`."""
 
 
 class HeldPort:

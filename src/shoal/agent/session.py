@@ -23,7 +23,7 @@ from shoal.base.clock import Clock
 from shoal.base.errors import Refused, ShoalError
 from shoal.model.codec import decode_json, encode_json
 from shoal.model.node import NodeFacts
-from shoal.model.wire import Held, Join, LeaseTerms, Register
+from shoal.model.wire import Held, Join, LeaseTerms, Register, Registered
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +79,12 @@ class Session:
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     registered: threading.Event = field(default_factory=threading.Event)
 
-    def register(self) -> None:
-        """A new epoch, and the control plane's word on what we hold. Raises errors of `base.errors`."""
-        sent_ms = self.clock.boottime_ms()
-        request = Register(facts=self.facts(), store_id=self.identity.store_id, held=self.held())
-        answer = self.control.register(request)
+    def registration(self) -> Register:
+        """What the agent says of itself to get a new epoch."""
+        return Register(facts=self.facts(), store_id=self.identity.store_id, held=self.held())
+
+    def accept(self, answer: Registered, sent_ms: int) -> None:
+        """The new epoch, and the control plane's word on what we hold. Raises Refused where another installation answered."""
         if answer.store_id != self.identity.store_id:
             raise Refused(
                 f"the server at this address is installation {answer.store_id}, but this node joined {self.identity.store_id}; "

@@ -14,7 +14,6 @@ from dataclasses import replace
 from shoal.agent.course import Course, logs_of, why_stopped
 from shoal.agent.holds import Hold, Phase
 from shoal.agent.parts import make_parts
-from shoal.agent.ports import hold_port
 from shoal.agent.runtimes.host import SETUP_RANK, remove_directories
 from shoal.agent.supervisor import wire
 from shoal.agent.unprepared import Unprepared
@@ -98,7 +97,7 @@ def _go_on_prepared(course: Course, hold: Hold) -> None:
         return
     if hold.port is None and hold.port_number:
         with contextlib.suppress(Unprepared):
-            hold.port = hold_port(course.rng, hold.port_number)
+            hold.port = course.ports(course.rng, hold.port_number)
             if hold.port.port != hold.port_number:
                 hold.port.release()  # somebody has it now; peers were told the old one, so try that
                 hold.port = None

@@ -22,7 +22,7 @@ from shoal.agent.use import Meter
 from shoal.base.clock import Clock
 from shoal.base.errors import Conflict, NotFound, ShoalError, Unauthenticated
 from shoal.model.reason import Reason
-from shoal.model.wire import Sample, Upload, UploadReply
+from shoal.model.wire import Register, Registered, Sample, Upload, UploadReply
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,16 @@ LOOK_EVERY_MS = 200
 """How soon new output of a running task is on its way."""
 GAP_MS = 20
 """Between uploads on a busy node: what happens meanwhile goes in one. The first news after a pause goes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An upload with what its answer is to be held against. `begun_ms` is monotonic, `sent_ms` boot-time."""
+
+    upload: Upload
+    parcel: Parcel
+    begun_ms: int
+    sent_ms: int
 
 
 @dataclass(slots=True)
@@ -52,6 +62,9 @@ class Uploader:
     _sent_ms: int = -1_000_000
     _sampled_ms: int = -1_000_000
     _looked_ms: int = -1_000_000
+    _asked_ms: int = 0
+    """When the last registration was sent, by the boot-time clock."""
+    _paused_until_ms: int = 0
     _broken: tuple[tuple[str, Reason], ...] = ()
 
     def run(self) -> None:
@@ -69,7 +82,73 @@ class Uploader:
         self._stop.set()
         self.mail.news.set()
 
-    # --- rounds ---------------------------------------------------------------------------------------------------------
+    # --- rounds, as steps: `due_ms`, `next_call`, the answer, `answered` or `failed` ------------------------------------------
+    def due_ms(self) -> int:
+        """When there will be something to say, if nothing happens meanwhile; by the monotonic clock."""
+        now_ms = self.clock.monotonic_ms()
+        soonest_ms = max(now_ms, self._sent_ms + GAP_MS, self._paused_until_ms)
+        return max(soonest_ms, now_ms + int(self._wait_s() * 1000))
+
+    def next_call(self) -> Register | Letter | None:
+        """What is to be said now: None if nothing is due, a registration before anything else while there is no epoch."""
+        if not self._is_due():
+            return None
+        if self.session.epoch and self.session.lease.has_run_out():
+            log.warning("the lease has run out; registering again, since what is held here may be given to others by now")
+            self.session.leave()
+        if not self.session.epoch:
+            self._asked_ms = self.clock.boottime_ms()
+            return self.session.registration()
+        return self._letter()
+
+    def answered(self, call: Register | Letter, answer: Registered | UploadReply) -> None:
+        """The control plane has answered what `next_call` gave."""
+        if isinstance(answer, Registered):
+            self.session.accept(answer, self._asked_ms)
+            return
+        assert isinstance(call, Letter)
+        self._sent_ms = call.begun_ms
+        self._take(call.parcel, answer, call.sent_ms)
+        self.pauses.reset()
+
+    def failed(self, error: Exception) -> float:
+        """It did not get through, or was refused: how many seconds to wait before the next try."""
+        match error:
+            case Conflict():
+                log.warning("registering again: %s", error.message)
+                self.session.leave()
+                return 0.0
+            case NotFound() | Unauthenticated():
+                log.error("the control plane does not know this node any more: %s", error.message)
+                self.session.leave()
+            case ShoalError():
+                log.warning("no answer from the control plane: %s", error.message)
+            case _:
+                log.error("a defect in the upload loop; it goes on", exc_info=error)
+        return self.pauses.next_s()
+
+    def pause(self, seconds: float) -> None:
+        """Nothing is due before so long from now."""
+        self._paused_until_ms = self.clock.monotonic_ms() + int(seconds * 1000)
+
+    def _try_once(self) -> None:
+        try:
+            while (call := self.next_call()) is not None:
+                self.answered(call, self._ask(call))
+                if isinstance(call, Letter):
+                    return
+        except Exception as error:
+            pause_s = self.failed(error)
+            if pause_s:
+                self._stop.wait(pause_s)
+                self.mail.news.set()
+            if isinstance(error, NotFound | Unauthenticated):
+                self.rejoin()
+
+    def _ask(self, call: Register | Letter) -> Registered | UploadReply:
+        control = self.session.control
+        return control.register(call) if isinstance(call, Register) else control.upload(call.upload)
+
     def _wait_s(self) -> float:
         if self.mail.has_news():
             return 0.0
@@ -86,35 +165,7 @@ class Uploader:
     def _anything_runs(self) -> bool:
         return any(hold.phase is Phase.STARTED for hold in self.holds())
 
-    def _try_once(self) -> None:
-        try:
-            if self.session.epoch and self.session.lease.has_run_out():
-                log.warning("the lease has run out; registering again, since what is held here may be given to others by now")
-                self.session.leave()
-            if not self.session.epoch:
-                self.session.register()
-            self._upload()
-            self.pauses.reset()
-        except Conflict as error:
-            log.warning("registering again: %s", error.message)
-            self.session.leave()
-        except (NotFound, Unauthenticated) as error:
-            log.error("the control plane does not know this node any more: %s", error.message)
-            self.session.leave()
-            self._pause()
-            self.rejoin()
-        except ShoalError as error:
-            log.warning("no answer from the control plane: %s", error.message)
-            self._pause()
-        except Exception:
-            log.exception("a defect in the upload loop; it goes on")
-            self._pause()
-
-    def _pause(self) -> None:
-        self._stop.wait(self.pauses.next_s())
-        self.mail.news.set()
-
-    def _upload(self) -> None:
+    def _letter(self) -> Letter:
         now_ms = self.clock.monotonic_ms()
         parcel, sent_ms = self.mail.load(), self.clock.boottime_ms()
         self._look_at_devices(now_ms)
@@ -128,9 +179,7 @@ class Uploader:
             dirty=parcel.dirty,
             broken=self._broken,
         )
-        reply = self.session.control.upload(upload)
-        self._sent_ms = now_ms
-        self._take(parcel, reply, sent_ms)
+        return Letter(upload, parcel, now_ms, sent_ms)
 
     def _take(self, parcel: Parcel, reply: UploadReply, sent_ms: int) -> None:
         self.mail.confirm(parcel, reply)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.agent.probe.protocol import Probe
@@ -56,9 +56,17 @@ class _Sums:
 class Meter:
     """Looks at allocations. `usage` may be asked from the engine's thread while the uploader's samples."""
 
-    def __init__(self, probe: Probe, clock: Clock) -> None:
+    def __init__(
+        self,
+        probe: Probe,
+        clock: Clock,
+        groups_of: Callable[[wire.Greeting], Groups] = groups_to_read,
+        lives: Callable[[int], bool] = is_alive,
+    ) -> None:
         self._probe = probe
         self._clock = clock
+        self._groups_of = groups_of
+        self._lives = lives
         self._lock = threading.Lock()
         self._groups: Groups | None = None
         self._sums: dict[str, _Sums] = {}
@@ -66,7 +74,7 @@ class Meter:
 
     def watch(self, greeting: wire.Greeting) -> None:
         """From now on the groups of this supervisor are read."""
-        self._groups = groups_to_read(greeting)
+        self._groups = self._groups_of(greeting)
 
     def begin(self, allocation: str) -> None:
         """Time on its GPUs counts from now."""
@@ -78,11 +86,11 @@ class Meter:
         groups = self._groups
         if groups is None:
             return ()
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
             kept = self._pids.get(allocation)
         if kept is not None and now_ms - kept[0] < KEPT_MS:
-            return tuple(pid for pid in kept[1] if is_alive(pid))
+            return tuple(pid for pid in kept[1] if self._lives(pid))
         pids = groups.pids(allocation) if groups.alive(allocation) else ()
         with self._lock:
             if len(self._pids) > 1_000:

@@ -165,6 +165,18 @@ class SqlStore(Reads):
         if self._lock is not None:
             self._lock.release()
 
+    def abandon(self) -> None:
+        """
+        Lets go of the database as a process does that is killed: what was not committed is lost, nothing more is written.
+
+        For a store that is driven by hand; what was handed over and waits is never settled.
+        """
+        self._open = False
+        self._readers.close()
+        self.writer.disconnect()
+        if self._lock is not None:
+            self._lock.release()
+
     def _give_numbers_back(self) -> None:
         unused, end = self._numbers.left()
 

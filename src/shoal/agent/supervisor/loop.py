@@ -21,6 +21,7 @@ from shoal.agent.supervisor import wire
 from shoal.agent.supervisor.execs import Execs, Started
 from shoal.agent.supervisor.groups.protocol import Groups
 from shoal.agent.supervisor.journal import Journal
+from shoal.agent.supervisor.starting import RealPrograms
 from shoal.agent.supervisor.terminal import TerminalOutput
 from shoal.agent.supervisor.wards import Clock, Wards
 
@@ -61,7 +62,7 @@ class Supervisor:
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._peers: set[Peer] = set()
-        self._wards = Wards(groups, journal, clock, self._publish, self._watch, self._unwatch)
+        self._wards = Wards(groups, RealPrograms(), journal, clock, self._publish, self)
         self._execs = Execs(self._wards)
         self._leaving = False
         self._idle_since_ms = clock.boottime_ms()
@@ -267,9 +268,11 @@ class Supervisor:
         if peer.terminal is not None and peer.listener in peer.terminal.listeners:
             peer.terminal.listeners.remove(peer.listener)
 
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Calls back when the descriptor has something to read."""
         self._selector.register(fd, selectors.EVENT_READ, lambda _mask: callback())
 
-    def _unwatch(self, fd: int) -> None:
+    def unwatch(self, fd: int) -> None:
+        """Calls back no more."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(fd)

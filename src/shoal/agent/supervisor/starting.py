@@ -17,8 +17,10 @@ import os
 import subprocess
 import termios
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.agent.supervisor.binds import bind_all
+from shoal.agent.supervisor.groups.processes import Process, is_ready_for, read_process
 from shoal.agent.supervisor.groups.protocol import Doors
 from shoal.agent.supervisor.wire import Bind, User
 
@@ -59,6 +61,49 @@ class StartFailed(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class Running(Protocol):
+    """A process that was started. `returncode` is set by whoever reaps it."""
+
+    pid: int
+    returncode: int | None
+
+
+class Programs(Protocol):
+    """What the supervisor does with single processes: `RealPrograms` on a machine, pretended ones in simulation."""
+
+    def start(self, program: Program, doors: Doors, streams: Streams) -> Running:
+        """The running process, leader of its own session. Raises StartFailed."""
+        ...
+
+    def look(self, pid: int) -> Process | None:
+        """The process, None if it is gone."""
+        ...
+
+    def is_ready_for(self, process: Process, number: int, boottime_ms: int) -> bool:
+        """Whether it may be given a signal that is to tell it something."""
+        ...
+
+    def signal(self, pid: int, number: int) -> None:
+        """Gives a signal. Raises ProcessLookupError, PermissionError."""
+        ...
+
+
+class RealPrograms:
+    """Processes of this machine."""
+
+    def start(self, program: Program, doors: Doors, streams: Streams) -> Running:
+        return start_program(program, doors, streams)
+
+    def look(self, pid: int) -> Process | None:
+        return read_process(pid)
+
+    def is_ready_for(self, process: Process, number: int, boottime_ms: int) -> bool:
+        return is_ready_for(process, number, boottime_ms)
+
+    def signal(self, pid: int, number: int) -> None:
+        os.kill(pid, number)
 
 
 def become_subreaper() -> None:

@@ -11,17 +11,15 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.agent.supervisor import wire
-from shoal.agent.supervisor.groups.processes import is_ready_for, read_process
 from shoal.agent.supervisor.groups.protocol import Doors, GroupLimits, Groups
 from shoal.agent.supervisor.journal import Begun, Ended, Forgotten, Journal, Opened
 from shoal.agent.supervisor.output import LogFile, PipeOutput
-from shoal.agent.supervisor.starting import Program, StartFailed, Streams, start_program
+from shoal.agent.supervisor.starting import Program, Programs, Running, StartFailed, Streams
 from shoal.agent.supervisor.terminal import TerminalOutput
 from shoal.base import limits
 
@@ -42,12 +40,20 @@ class Clock(Protocol):
     def boottime_ms(self) -> int: ...
 
 
+class Readers(Protocol):
+    """Who calls back when a descriptor has something to read."""
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
+
+    def unwatch(self, fd: int) -> None: ...
+
+
 @dataclass(slots=True)
 class Task:
     """One process that was asked for by rank; `process` and `output` are gone once it has ended."""
 
     rank: int
-    process: subprocess.Popen[bytes] | None
+    process: Running | None
     pid: int
     output: Output | None = None
     end: wire.TaskLook | None = None
@@ -84,23 +90,23 @@ class Ward:
 
 
 class Wards:
-    """See module. `publish` takes events; `watch` and `unwatch` arrange that `copy` is called when a descriptor has something."""
+    """See module. `publish` takes events; `readers` sees to it that output is copied when there is some."""
 
     def __init__(
         self,
         groups: Groups,
+        programs: Programs,
         journal: Journal,
         clock: Clock,
         publish: Callable[[wire.Event], None],
-        watch: Callable[[int, Callable[[], None]], None],
-        unwatch: Callable[[int], None],
+        readers: Readers,
     ) -> None:
         self._groups = groups
+        self._programs = programs
         self._journal = journal
         self._clock = clock
         self._publish = publish
-        self._watch = watch
-        self._unwatch = unwatch
+        self._readers = readers
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._by_pid: dict[int, tuple[Ward, Task]] = {}
         self.wards: dict[str, Ward] = {}
@@ -172,7 +178,7 @@ class Wards:
         stdin = self._null if order.window is None else output.writer
         doors = self._groups.make_task(order.allocation, order.rank)
         try:
-            process = start_program(program, doors, Streams(stdin, output.writer, output.writer))
+            process = self._programs.start(program, doors, Streams(stdin, output.writer, output.writer))
         except StartFailed as failure:
             output.copy()  # what the child had to say
             output.log.note(str(failure))
@@ -187,7 +193,7 @@ class Wards:
         self._by_pid[process.pid] = (ward, task)
         self._groups.adopt(order.allocation, process.pid)
         self._journal.write(Begun(order.allocation, order.rank, process.pid))
-        self._watch(output.reader, lambda: self._copy(task))
+        self._readers.watch(output.reader, lambda: self._copy(task))
 
     def program(self, order: wire.Spawn | wire.Exec) -> Program:
         env = {**order.env, **self._groups.marks(order.allocation)}
@@ -311,17 +317,17 @@ class Wards:
         told = 0
         with_terminal = {task.pid for task in ward.tasks.values() if isinstance(task.output, TerminalOutput)}
         for pid in self._groups.pids(ward.opened.allocation):
-            process = read_process(pid)
+            process = self._programs.look(pid)
             if process is None or process.group not in leaders:
                 continue
-            if only_to_the_ready and not is_ready_for(process, number, self._clock.boottime_ms()):
+            if only_to_the_ready and not self._programs.is_ready_for(process, number, self._clock.boottime_ms()):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+                self._programs.signal(pid, number)
                 told += 1
                 if process.group in with_terminal and number == signal.SIGTERM:
-                    os.kill(pid, signal.SIGHUP)  # an interactive shell does not hear TERM
-                os.kill(pid, signal.SIGCONT)
+                    self._programs.signal(pid, signal.SIGHUP)  # an interactive shell does not hear TERM
+                self._programs.signal(pid, signal.SIGCONT)
         return told
 
     def tick(self) -> int | None:
@@ -376,7 +382,7 @@ class Wards:
 
     def _finish_output(self, task: Task) -> None:
         if task.output is not None:
-            self._unwatch(task.output.reader)
+            self._readers.unwatch(task.output.reader)
             task.output.close()
             task.output = None
 

@@ -104,7 +104,11 @@ RESERVE_TRIES_PER_JOB_MAX: Final = 16
 PREEMPT_TRIES_MAX: Final = 8
 """Gangs for which victims are looked for in one cycle: some milliseconds each on a large fleet."""
 PREEMPT_HEADS_MAX: Final = 4
-"""Of these from one queue: its first asks that cannot start."""
+"""Of these from one queue: its first asks that cannot start and for which it is not known yet that nobody goes."""
+PREEMPT_WALK_MAX: Final = 64
+"""Asks of one queue that are stepped over on the way to these, since it is known of them: nanoseconds each, but in every cycle."""
+PREEMPT_GO_ON_MS: Final = 1_000
+"""Where a queue has more of these, the next are looked at so much later; at once would keep a large fleet's cycle running for ever."""
 CHECKPOINT_WAIT_MS_MAX: Final = 600_000
 """The longest that a job which gives its room away is left to save, whatever its `checkpoint.takes`, and then the longest from its stop's
 signal to the kill, whatever its grace: room that is owed is not withheld by asking for more."""

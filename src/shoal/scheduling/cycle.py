@@ -170,6 +170,8 @@ class _Run:
                 contest.refused(refusal, reserved, cleared=self._preempt(candidate))
             contest.want_blocked(self.reservations.open, self.clearer.open)
         contest.close()
+        if contest.left_out:
+            self.clearer.wake_at(self.now_ms + limits.PREEMPT_GO_ON_MS)
         # 7. resize
         if not self.bound:
             settled = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.clearer.made}

@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 class _Shared:
     """What the turns of one contest share."""
 
-    __slots__ = ("every", "preempting", "reserving", "started")
+    __slots__ = ("every", "left_out", "preempting", "reserving", "started")
 
     def __init__(self, every: bool) -> None:
         self.started: dict[str, int] = {}
@@ -64,6 +64,8 @@ class _Shared:
         """Blocked gangs are wanted too, for a reservation."""
         self.preempting = False
         """Blocked gangs are wanted, because they may have a right to stop others."""
+        self.left_out = False
+        """A queue has had as many looked at for that as it may in a cycle."""
         self.every = every
         """All of them; otherwise the first of each queue."""
 
@@ -76,7 +78,9 @@ class _Turn:
         self._shared = shared
         self._reserved = False
         self._surfaced = 0
-        """Blocked lanes that were looked at for their right to stop others."""
+        """Blocked lanes that are looked at for their right to stop others."""
+        self._stepped_over = 0
+        """Blocked lanes of which that is known."""
         self._later: tuple[int, int] | None = None
         """(time limit, GPUs) of what was refused for a reservation's quota: who asks no less of both is not tried."""
         self._board = board
@@ -107,6 +111,8 @@ class _Turn:
                 return None
             key, lane = entry
             blocked = self._is_blocked(lane)
+            if blocked and not self.wants_blocked and not self._count_head(lane):
+                continue
             if blocked is not None:
                 self.candidate = Candidate(self.queue, key, lane, blocked)
                 return self.candidate
@@ -115,7 +121,7 @@ class _Turn:
         """False if what was placed or has failed since the candidate was found rules it out."""
         if self.candidate is None:
             return False
-        blocked = self._is_blocked(self.candidate.lane)
+        blocked = self._is_blocked(self.candidate.lane, counted=True)
         if blocked is not None and blocked is not self.candidate.blocked:
             self.candidate = self.candidate._replace(blocked=blocked)
         return blocked is not None
@@ -202,7 +208,7 @@ class _Turn:
                 return head
         return None
 
-    def _is_blocked(self, lane: Lane) -> bool | None:
+    def _is_blocked(self, lane: Lane, counted: bool = False) -> bool | None:
         """
         Whether it is known that a lane's job cannot start; None if it is and nobody wants it.
 
@@ -215,15 +221,22 @@ class _Turn:
             return None
         if self._failed(lane) or (self._short and self._is_short(lane)) or (self._later and self._comes_too_late(lane)):
             self._close(lane)
-            if not self.wants_blocked and self._wants_heads:
-                self._surfaced += 1
-                return None if lane.is_silent(self._board.version) else True
-            return True if self.wants_blocked else None
+            return True if self.wants_blocked or self._wants_heads or (counted and self._shared.preempting) else None
         return False
+
+    def _count_head(self, lane: Lane) -> bool:
+        """Whether a blocked lane is looked at for its right to stop others; those of which it is known that nobody goes cost no search."""
+        if lane.is_hopeless(self._board.version, self._board.pending.now_ms):
+            self._stepped_over += 1
+            return not lane.is_silent(self._board.version)
+        self._surfaced += 1
+        self._shared.left_out = self._shared.left_out or not self._wants_heads
+        return True
 
     @property
     def _wants_heads(self) -> bool:
-        return self._shared.preempting and self._surfaced < limits.PREEMPT_HEADS_MAX
+        few = self._surfaced < limits.PREEMPT_HEADS_MAX and self._stepped_over < limits.PREEMPT_WALK_MAX
+        return self._shared.preempting and few
 
     def _comes_too_late(self, lane: Lane) -> bool:
         assert self._later is not None
@@ -374,6 +387,11 @@ class Contest:
         """Whether gangs that are known not to start are candidates too: for a reservation, or for their right to stop others."""
         self._shared.reserving = reserving
         self._shared.preempting = preempting
+
+    @property
+    def left_out(self) -> bool:
+        """True if a queue may have more gangs with a right to stop others than were looked at."""
+        return self._shared.left_out
 
     def close(self) -> None:
         """Unties the heaps, which refer to each other both ways: cycles many times a second must not leave work to the collector."""

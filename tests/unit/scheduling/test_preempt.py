@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from shoal.base import limits
 from shoal.model.job import JobState
 from shoal.model.plan import Evict
 from shoal.model.reason import ReasonCode
@@ -402,3 +403,22 @@ def test_preemption_can_be_turned_off():
     cluster.cycle()
     cluster.submit(8, priority=1)
     assert not evicts_of(cluster.cycle())
+
+
+def test_what_is_owed_to_the_last_of_many_asks_is_taken_back_too_once_those_before_it_are_known():
+    """Its queue asks for more than its guarantee six times, which gives no right to anything, and behind that for just that much."""
+    cluster = Cluster(*hosts(2), a_queue("top"), a_queue("mine", "top", gpu=(2,)), a_queue("other", "top", gpu=(14,)))
+    for _ in range(16):
+        cluster.submit(1, queue="other")
+    cluster.cycle()
+    for gpus in range(3, 9):
+        cluster.submit(gpus, queue="mine")
+    owed = cluster.submit(2, queue="mine")
+    for _ in range(4):
+        plan = cluster.cycle()
+        if cluster.evicted:
+            break
+        assert plan.next_at_ms is not None, "nobody else would ask for another cycle"
+        assert cluster.now_ms < plan.next_at_ms <= cluster.now_ms + limits.PREEMPT_GO_ON_MS, "but not at once"
+        cluster.now_ms = plan.next_at_ms
+    assert {evict.beneficiary for evict in evicts_of(plan).values()} == {owed}

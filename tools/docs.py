@@ -19,6 +19,7 @@ from docs_doctor import doctor_page, xid_page
 from docs_jobfile import jobfile_page
 from docs_limits import limits_page
 from docs_planning import planning_page
+from docs_policy import policy_page
 
 from shoal.lifecycle.states import markdown as states_page
 
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "jobfile.md": jobfile_page,
     "limits.md": limits_page,
     "planning.md": planning_page,
+    "policy.md": policy_page,
     "states.md": states_page,
     "xid.md": xid_page,
 }

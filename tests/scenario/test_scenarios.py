@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from shoal.formats import scenario
+from shoal.formats import scenario_sheet as scenario
 from shoal.formats.scenario import read_scenario
 from shoal.model.job import Spec
 from shoal.sim.scenario import difference, play, verdicts

@@ -29,12 +29,17 @@ WIDTH_LEAST = 40
 """Narrower terminals wrap by themselves; nothing readable fits."""
 
 
+NOTHING_CREATED = "nothing was created"
+
+
 class BadFile(Exception):
     """Faults of a file, which `source` names. Outside the error tree: it exists between a command and `tell` alone."""
 
-    def __init__(self, source: str, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, source: str, faults: tuple[Fault, ...], so: str = NOTHING_CREATED) -> None:
+        """`so`: what therefore did not happen."""
         super().__init__(source)
         self.source = source
+        self.so = so
         self.error = Invalid(f"{source} has faults", faults)
 
 
@@ -188,5 +193,5 @@ def tell(told: ShoalError | BadFile) -> int:
         from shoal.render.faults import error_lines
 
         look = look_at(sys.stderr)
-        sys.stderr.write("\n".join(error_lines(error, source, look)) + "\n")
+        sys.stderr.write("\n".join(error_lines(error, source, look, told.so if isinstance(told, BadFile) else "")) + "\n")
     return code_of(error)

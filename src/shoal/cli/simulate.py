@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from shoal.formats.gavel import Rates
     from shoal.model.node import Node
     from shoal.model.part import Partition
-    from shoal.sim.simulate import Progress, Simulation
+    from shoal.sim.bars import Bar
+    from shoal.sim.series import Series
+    from shoal.sim.simulate import Progress
 
+NOTHING_PLAYED = "nothing was played"
+OF_TRACES = ("fleet", "policies", "parts", "load", "jobs", "own_queues", "throughputs")
+OF_SCENARIOS = ("interleavings", "story")
 PROGRESS_S = 0.2
 """Between two looks of the progress line."""
 
@@ -39,7 +44,8 @@ PROGRESS_S = 0.2
     "shoal simulate pods.csv --fleet nodes.csv --parts mps=16",
     "shoal simulate log.swf --plot week.html",
     "shoal simulate jobs.trace --throughputs throughputs.json --gpu v100 --fleet 16x4",
-    "shoal simulate scenario.yaml",
+    "shoal simulate scenario.yaml --story",
+    "shoal simulate scenario.yaml --interleavings 100",
 )
 @click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--fleet", metavar="NODESxGPUS|FILE", help="Where it runs: 16x8, 16xh100:8,4xa100:4, or a node table; else what TRACE says.")
@@ -50,8 +56,8 @@ PROGRESS_S = 0.2
 @click.option(
     "--parts", metavar="FORM", help="How GPUs are given: whole, mps=16, time-slice, mig; else in shares where TRACE asks for them."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
-@click.option("--load", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Arrivals so many times as fast.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of what is drawn (0); of a scenario, this interleaving only.")
+@click.option("--load", type=float, metavar="FACTOR", help="Arrivals so many times as fast (1).")
 @click.option("--jobs", type=click.IntRange(1), metavar="COUNT", help="Only so many jobs, from the start.")
 @click.option("--own-queues", is_flag=True, help="Keep the queues of the trace; else all jobs share one.")
 @click.option(
@@ -59,30 +65,49 @@ PROGRESS_S = 0.2
 )
 @click.option("--gpu", metavar="MODEL", default="v100", show_default=True, help="The GPU of --throughputs that jobs run on.")
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw it: .png, .svg or .html.")
+@click.option("--interleavings", metavar="COUNT", type=click.IntRange(1), help="Play a scenario in so many orders; else as it says.")
+@click.option("--story", is_flag=True, help="Tell all that happened in a scenario, also where it is as expected.")
 @click.option("--check", is_flag=True, help="Look at every invariant after every write (slow).")
 @json_option("a Simulation, or a Verdict per interleaving of a scenario")
 def simulate(trace: Path, as_json: bool, **given: Any) -> None:
     """Play a trace or a scenario through the scheduler."""
     session = open_session(as_json)
     if given["kind"] == "scenario" or (given["kind"] is None and trace.suffix in (".yaml", ".yml")):
-        _scenario(session, trace)
+        _refuse(given, OF_TRACES, "a scenario", "say it in the file")
+        _scenario(session, trace, given)
     else:
+        _refuse(given, OF_SCENARIOS, "a trace", "it is for scenarios")
         _trace(session, trace, given)
 
 
-def _scenario(session: Session, file: Path) -> None:
+def _refuse(given: dict[str, Any], names: tuple[str, ...], what: str, instead: str) -> None:
+    """Raises Invalid for an option that would have no effect."""
+    for name in names:
+        if given[name] not in (None, False, ()):
+            raise Invalid(f"{what} takes no --{name.replace('_', '-').replace('policies', 'policy')}: {instead}")
+
+
+def _scenario(session: Session, file: Path, given: dict[str, Any]) -> None:
+    from msgspec.structs import replace
+
     from shoal.formats.scenario import read_scenario
-    from shoal.sim.scenario import difference, verdicts
+    from shoal.sim.scenario import difference, play, whole_story
 
     try:
         scenario = read_scenario(file.read_bytes(), str(file))
     except Invalid as error:
-        raise BadFile(str(file), error.faults) from error
+        raise BadFile(str(file), error.faults, NOTHING_PLAYED) from error
+    if given["plot"] is not None:
+        _can_draw(given["plot"])
+    seeds = range(given["interleavings"] or scenario.interleavings) if given["seed"] is None else (given["seed"],)
     good = bad = 0
-    for verdict in verdicts(scenario):
+    for seed in seeds:
+        verdict = play(scenario, seed, chart=given["plot"] is not None and seed == seeds[0])
         good, bad = good + verdict.good, bad + (not verdict.good)
-        if session.as_json or not verdict.good:
-            session.row(verdict, difference(verdict))
+        if given["plot"] is not None and seed == seeds[0]:
+            _draw(session, given["plot"], verdict.name, [(f"interleaving {seed}", verdict.series, verdict.bars)])
+        if session.as_json or given["story"] or not verdict.good:
+            session.row(replace(verdict, series=None, bars=()), (whole_story if given["story"] else difference)(verdict))
     if not session.as_json:
         waits = f"; it waits for {scenario.waits_for}" if scenario.waits_for else ""
         session.out(f"{scenario.name}: {good} of {good + bad} interleavings come out as expected{waits}")
@@ -105,9 +130,9 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
     setting = Setting(
         nodes=nodes or fleet_for(workload),
         parts=_parts(given["parts"]),
-        policies=tuple(named_policy(text) for text in given["policies"] or ("default",)),
-        seed=given["seed"],
-        load=given["load"],
+        policies=tuple(named_policy(text, _bytes_of) for text in given["policies"] or ("default",)),
+        seed=given["seed"] or 0,
+        load=1.0 if given["load"] is None else given["load"],
         jobs=given["jobs"],
         own_queues=given["own_queues"],
         check=given["check"],
@@ -116,8 +141,8 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
     with _progress() as progress:
         simulation = play(workload, str(file), setting, progress)
     if given["plot"] is not None:
-        _draw(given["plot"], simulation)
-        session.note(f"drawn: {given['plot']}")
+        title = f"{file.name}: {simulation.jobs:,} jobs on {simulation.gpus:,} GPUs"
+        _draw(session, given["plot"], title, [(run.policy.name, run.series, run.bars) for run in simulation.runs])
     session.show(simulation, lambda look: simulation_screen(simulation, look))
 
 
@@ -130,6 +155,13 @@ def _parts(text: str | None) -> Partition | None:
         return partition_of(text)
     except ValueError as error:
         raise Invalid(str(error)) from error
+
+
+def _bytes_of(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise Invalid(f"{name} cannot be read: {error.strerror}") from error
 
 
 def _rates(file: Path | None, model: str) -> Rates | None:
@@ -146,16 +178,16 @@ def _can_draw(file: Path) -> None:
     new_figure((1.0, 1.0))
 
 
-def _draw(file: Path, simulation: Simulation) -> None:
+def _draw(session: Session, file: Path, title: str, plays: Iterable[tuple[str, Series | None, tuple[Bar, ...]]]) -> None:
     from shoal.render.replays import Played, Stretch, draw_replays
 
     played = []
-    for run in simulation.runs:
-        assert run.series is not None
-        stretches = [Stretch(node, bar.start_s, bar.end_s, bar.number) for bar in run.bars for node in bar.nodes]
-        series = run.series
-        played.append(Played(run.policy.name, series.span_s, series.waiting, series.held, series.owned, stretches))
-    draw_replays(file, f"{Path(simulation.trace).name}: {simulation.jobs:,} jobs on {simulation.gpus:,} GPUs", played)
+    for name, series, bars in plays:
+        assert series is not None
+        stretches = [Stretch(node, bar.start_s, bar.end_s, bar.number, bar.name) for bar in bars for node in bar.nodes]
+        played.append(Played(name, series.span_s, series.waiting, series.held, series.owned, stretches))
+    draw_replays(file, title, played)
+    session.note(f"drawn: {file}")
 
 
 def _fleet(text: str | None) -> tuple[Node, ...]:
@@ -179,7 +211,7 @@ def _opened(file: Path) -> Iterator[Iterable[str]]:
         except Invalid as error:
             if not error.faults:
                 raise
-            raise BadFile(str(file), error.faults) from error
+            raise BadFile(str(file), error.faults, NOTHING_PLAYED) from error
         except (UnicodeDecodeError, gzip.BadGzipFile) as error:
             raise Invalid(f"{file} is no text in UTF-8: {error}") from error
 
@@ -190,15 +222,21 @@ def _progress() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
+    from shoal.render.look import span
+
     began = last = time.monotonic()
+    current = ""
 
     def tell(policy: str, done: int, jobs: int) -> None:
-        nonlocal last
+        nonlocal began, current, last
         now = time.monotonic()
+        if policy != current:
+            current, began = policy, last
         if now - last >= PROGRESS_S:
             last = now
             bar = "#" * (24 * done // max(jobs, 1))
-            sys.stderr.write(f"\r{policy}  [{bar:<24}]  {done:,} of {jobs:,} jobs, {done / (now - began):,.0f}/s \x1b[K")
+            left = f", {span(round((now - began) * (jobs - done) / done * 1_000))} left" if done else ""
+            sys.stderr.write(f"\r{policy}  [{bar:<24}]  {done:,} of {jobs:,} jobs{left} \x1b[K")
             sys.stderr.flush()
 
     try:

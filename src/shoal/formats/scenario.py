@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -21,187 +21,17 @@ from shoal.base.units import parse_duration_ms
 from shoal.formats import yaml
 from shoal.formats.jobfile import JobFile, expand
 from shoal.formats.partition import partition_of
+from shoal.formats.scenario_sheet import DEEDS, Behaviour, Expectation, Happening, Nodes, QueueEntry, ReservationEntry, Sheet
 from shoal.formats.shape import shape_faults
-from shoal.formats.workload import GIB, NodeKind, TraceJob, in_order, node_of
+from shoal.formats.workload import NodeKind, TraceJob, in_order, node_of
 from shoal.model.codec import convert
-from shoal.model.job import JobSpec, Spec
+from shoal.model.job import JobSpec
 from shoal.model.node import Node
 from shoal.model.queue import Queue, QueueSpec, Quota
 from shoal.model.reservation import Reservation, ReservationSpec
-from shoal.model.values import Duration, Memory
 
-T = TypeVar("T", bound=Spec)
-Deed = Literal["cordon", "drain", "resume", "silent", "back", "reboot", "break", "repair", "remove"]
-State = Literal[
-    "HELD", "QUEUED", "STARTING", "RUNNING", "PREEMPTING", "CANCELLING", "COMPLETING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMEOUT",
-    "OOM", "NODE_LOST", "PREEMPTED", "DEADLINE", "ABSENT",
-]  # fmt: skip
-"""A job's state; ABSENT: it has not arrived yet."""
-_ZERO = Duration(0)
 _NAMES = re.compile(r"([^\[\],\s]+)(?:\[(\d{1,6})-(\d{1,6})\])?")
 _NAMED_JOB = re.compile(r"(?:(?P<condition>after|afterok|afternotok|afterany):)?(?P<job>[^:\s]+)")
-
-
-class Nodes(Spec, frozen=True, kw_only=True):
-    """
-    Nodes that are alike. `topology` goes from the widest level inwards. `parts`: what their GPUs may be given as beside whole; MIG ones
-    are given in instances only.
-    """
-
-    nodes: str
-    gpus: int = 8
-    model: str = "gpu"
-    gpu_memory: Memory = Memory(80 * GIB)
-    cpus: int = 128
-    memory: Memory = Memory(1024 * GIB)
-    pool: str = "default"
-    topology: dict[str, str] = {}
-    parts: str = "whole"
-
-
-class QueueEntry(Spec, frozen=True, kw_only=True):
-    """A queue. `gpus`, `borrow` and `lend` are whole GPUs of any model; other resources are in `quotas`, in their own units."""
-
-    name: str
-    parent: str | None = None
-    project: str = "default"
-    weight: int = 1000
-    order: Literal["strict", "best-effort"] = "best-effort"
-    closed: bool = False
-    default_time: Duration | None = None
-    min_run: Duration | None = None
-    gpus: int | None = None
-    borrow: int | None = None
-    lend: int | None = None
-    quotas: dict[str, Quota] = {}
-
-
-class ReservationEntry(Spec, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """A reservation of nodes; its window is told from the start of the play."""
-
-    name: str
-    nodes: str | None = None
-    pool: str | None = None
-    domain: str | None = None
-    from_: Duration
-    to: Duration
-    repeat: Literal["daily", "weekly"] | None = None
-    users: tuple[str, ...] = ()
-    projects: tuple[str, ...] = ()
-    queues: tuple[str, ...] = ()
-    reason: str = ""
-
-
-class Behaviour(Spec, frozen=True, kw_only=True):
-    """What a scenario says of a job beside what a job file would: when it arrives and what its tasks do."""
-
-    at: Duration = _ZERO
-    runs: Duration | None = None
-    exit_code: int = 0
-    prepares_in: Duration = _ZERO
-    stops_in: Duration = _ZERO
-    times: int = 1
-    every: Duration = _ZERO
-    project: str = "default"
-    owner: str = "ada"
-
-
-class Happening(Spec, frozen=True, kw_only=True):
-    """Something that is done at a moment: exactly one of the keys of `DEEDS`."""
-
-    at: Duration
-    cancel: str | None = None
-    mode: Literal["graceful", "force"] = "graceful"
-    hold: str | None = None
-    release: str | None = None
-    requeue: str | None = None
-    update: str | None = None
-    resize: str | None = None
-    size: int | None = None
-    priority: int | None = None
-    time: str | None = None
-    queue: str | None = None
-    set_queue: QueueEntry | None = None
-    delete_queue: str | None = None
-    reserve: ReservationEntry | None = None
-    unreserve: str | None = None
-    node: str | None = None
-    does: Deed | None = None
-    devices: tuple[int, ...] = ()
-    add_nodes: Nodes | None = None
-    cycles: int | None = None
-
-
-DEEDS = (
-    *("cancel", "hold", "release", "requeue", "update", "resize", "set_queue", "delete_queue", "reserve", "unreserve", "node"),
-    *("add_nodes", "cycles"),
-)
-"""Keys of which an event has one."""
-
-
-class JobWant(Spec, frozen=True, kw_only=True):
-    """What must be true of a job, or of all jobs that a pattern names; with `count`, of exactly so many of them."""
-
-    state: State | None = None
-    count: int | None = None
-    gpus: float | None = None
-    parts: tuple[str | int, ...] | None = None
-    """`1g.10gb@6` an instance with its start, `250` a soft share in thousandths."""
-    nodes: tuple[str, ...] | None = None
-    nodes_one_of: tuple[tuple[str, ...], ...] | None = None
-    attempt: int | None = None
-    started: Duration | None = None
-    ended: Duration | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    says: str | None = None
-
-
-class QueueWant(Spec, frozen=True, kw_only=True):
-    """What must be true of a queue and all below it."""
-
-    gpus: float | None = None
-    pending: int | None = None
-
-
-class NodeWant(Spec, frozen=True, kw_only=True):
-    state: str | None = None
-    gpus_held: float | None = None
-
-
-class Facts(Spec, frozen=True, kw_only=True):
-    """Things that must be true together."""
-
-    jobs: dict[str, JobWant] = {}
-    queues: dict[str, QueueWant] = {}
-    nodes: dict[str, NodeWant] = {}
-    gpus_held: float | None = None
-    evictions: int | None = None
-    moves: int | None = None
-    idle_gpu_seconds_most: int | None = None
-
-
-class Expectation(Facts, frozen=True, kw_only=True):
-    """`at`: a moment (`100s`), a span (`0s..60s`), `always`, or `end`: when nothing is left to happen."""
-
-    at: str
-    any_of: tuple[Facts, ...] = ()
-
-
-class _Sheet(Spec, frozen=True, kw_only=True):
-    """The file itself, with jobs still as they were written."""
-
-    name: str
-    about: str = ""
-    waits_for: str | None = None
-    policy: dict[str, Any] = {}
-    interleavings: int = 1
-    cluster: tuple[Nodes, ...]
-    queues: tuple[QueueEntry, ...] = ()
-    reservations: tuple[ReservationEntry, ...] = ()
-    jobs: tuple[dict[str, Any], ...] = ()
-    events: tuple[Happening, ...] = ()
-    expect: tuple[Expectation, ...]
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -240,12 +70,12 @@ def read_scenario(text: bytes | str, source: str) -> Scenario:
         raise Invalid(f"{source} holds {len(documents)} scenarios; a file holds one")
     document = documents[0]
     raw = _open_shorthands(document.value)
-    faults = list(shape_faults(raw, _Sheet))
+    faults = list(shape_faults(raw, Sheet))
     jobs: list[TraceJob] = []
     if not faults:
         for at, entry in enumerate(raw.get("jobs", [])):
             jobs += _jobs_of(entry, f"/jobs/{at}", faults)
-    sheet = convert(raw, _Sheet) if not faults else None
+    sheet = convert(raw, Sheet) if not faults else None
     if sheet is not None:
         faults += _rules(sheet, jobs)
     if faults or sheet is None:
@@ -254,7 +84,7 @@ def read_scenario(text: bytes | str, source: str) -> Scenario:
     return _opened(sheet, source, jobs)
 
 
-def _opened(sheet: _Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
+def _opened(sheet: Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
     return Scenario(
         name=sheet.name,
         source=source,
@@ -273,14 +103,39 @@ def _opened(sheet: _Sheet, source: str, jobs: Iterable[TraceJob]) -> Scenario:
 
 # --- what people may write shorter ---------------------------------------------------------------------------------------------
 def _open_shorthands(raw: Any) -> Any:
-    """`g1: RUNNING` becomes `g1: {state: RUNNING}`, and `nodes: n[0-3]` a mapping; what is not understood stays for `shape` to tell."""
+    """
+    `g1: RUNNING` becomes `g1: {state: RUNNING}`, `n[0-3]` in the cluster a mapping, and a list of nodes one text; what is not understood
+    stays for `shape` to tell.
+    """
     if not isinstance(raw, dict):
         return raw
     opened = dict(raw)
-    if isinstance(opened.get("cluster"), list):
-        opened["cluster"] = [{"nodes": entry} if isinstance(entry, str) else entry for entry in opened["cluster"]]
+    for key in ("cluster", "reservations"):
+        if isinstance(opened.get(key), list):
+            opened[key] = [_open_nodes(entry) for entry in opened[key]]
+    if isinstance(opened.get("events"), list):
+        opened["events"] = [_open_event(entry) for entry in opened["events"]]
     if isinstance(opened.get("expect"), list):
         opened["expect"] = [_open_expectation(entry) for entry in opened["expect"]]
+    return opened
+
+
+def _open_nodes(raw: Any, key: str = "nodes") -> Any:
+    if isinstance(raw, str):
+        return {key: raw}
+    names = raw.get(key) if isinstance(raw, dict) else None
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return {**raw, key: ",".join(names)}
+    return raw
+
+
+def _open_event(raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        return raw
+    opened = dict(_open_nodes(raw, "node"))
+    for key in ("add_nodes", "reserve"):
+        if key in opened:
+            opened[key] = _open_nodes(opened[key])
     return opened
 
 
@@ -341,6 +196,7 @@ def queue_of(entry: QueueEntry) -> Queue:
         quotas=quotas,
         closed=entry.closed,
         default_time_ms=entry.default_time.ms if entry.default_time else None,
+        limits=entry.limits,
         min_run_ms=entry.min_run.ms if entry.min_run else None,
     )
     return Queue(id=entry.name, spec=spec)
@@ -417,7 +273,7 @@ def _span(text: str) -> Span:
 
 
 # --- rules beyond types --------------------------------------------------------------------------------------------------------
-def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
+def _rules(sheet: Sheet, jobs: list[TraceJob]) -> list[Fault]:
     names: Mapping[str, int] = _counted(job.spec.name for job in jobs)
     faults = [Fault(f"{count} jobs are named {name!r}; give each a name of its own", "/jobs") for name, count in names.items() if count > 1]
     faults += _cluster_rules(sheet)
@@ -442,7 +298,7 @@ def _rules(sheet: _Sheet, jobs: list[TraceJob]) -> list[Fault]:
     return faults
 
 
-def _cluster_rules(sheet: _Sheet) -> list[Fault]:
+def _cluster_rules(sheet: Sheet) -> list[Fault]:
     faults: list[Fault] = []
     seen: set[str] = set()
     for at, entry in enumerate(sheet.cluster):

@@ -31,15 +31,11 @@ def _allowed(fault: Fault) -> str:
     return f" (allowed: {', '.join(fault.allowed)})"
 
 
-def error_lines(error: ShoalError, source: str, look: Look) -> list[str]:
+def error_lines(error: ShoalError, source: str, look: Look, so: str = "nothing was created") -> list[str]:
     """An error as the CLI prints it: `error: what`, then the faults if it has some."""
     mark = look.paint("error:", "red")
     if isinstance(error, Invalid) and error.faults:
         count = len(error.faults)
-        head = (
-            f"{mark} {clean(source)} has {count} fault{'s' if count > 1 else ''}; nothing was created"
-            if source
-            else f"{mark} {clean(error.message)}"
-        )
+        head = f"{mark} {clean(source)} has {count} fault{'s' if count > 1 else ''}; {so}" if source else f"{mark} {clean(error.message)}"
         return [head, *fault_lines(source or "request", error.faults, look)]
     return wrap(error.message, look, "       ", f"{mark} ")

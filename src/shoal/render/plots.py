@@ -20,6 +20,7 @@ BARS_MAX = 6
 LAYERS_MAX = 40
 COLOURS = ("#0b6e99", "#c45d1c", "#4d8b31", "#7a5aa6")
 FORMATS = (".png", ".svg", ".html")
+DPI = 130
 
 
 class Curve(NamedTuple):
@@ -70,13 +71,20 @@ def draw_layers(file: Path, question: str, layers: Table) -> None:
 
 
 def save(file: Path, question: str, figure: Any) -> None:
-    """Writes a figure as what the file's name says."""
-    if file.suffix.lower() != ".html":
-        figure.savefig(file, dpi=130)
+    """Writes a figure as what the file's name says; equal figures give equal bytes."""
+    from matplotlib import rc_context
+
+    kind = file.suffix.lower()
+    if kind == ".png":
+        figure.savefig(file, dpi=DPI)
         return
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg")
+    with rc_context({"svg.hashsalt": "shoal"}):  # Its ids are drawn at random otherwise.
+        figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None})
     picture = buffer.getvalue()
+    if kind == ".svg":
+        file.write_text(picture, encoding="utf-8")
+        return
     picture = picture[picture.index("<svg") :]
     file.write_text(f'<!doctype html>\n<meta charset="utf-8">\n<title>{question}</title>\n{picture}', encoding="utf-8")
 

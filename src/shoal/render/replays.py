@@ -15,16 +15,21 @@ from shoal.render.plots import COLOURS, check_file, new_figure, save
 GANTTS_MAX = 3
 NODES_MAX = 256
 """Rows of a panel; nodes behind these are not drawn, and the panel says so."""
+LABELLED_BARS_MAX = 80
+NAMED_NODES_MAX = 24
+VECTOR_BARS_MAX = 1_000
+"""Bars that are drawn as shapes; more are drawn as points, else a picture has tens of megabytes."""
 _UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3_600.0, 3_600.0, "hours"), (0.0, 60.0, "minutes"))
 
 
 class Stretch(NamedTuple):
-    """A job on a node: seconds from the start, and its number, which chooses the colour."""
+    """A job on a node: seconds from the start, its number, which chooses the colour, and what few bars are labelled with."""
 
     node: str
     start_s: float
     end_s: float
     number: int
+    label: str = ""
 
 
 class Played(NamedTuple):
@@ -67,6 +72,7 @@ def draw_replays(file: Path, title: str, played: Sequence[Played]) -> None:
 def _draw_gantt(axis: Any, played: Played, unit_s: float) -> None:
     """A row per node, a bar per job; bars of one node lie over each other where jobs share it, half transparent."""
     nodes = sorted({stretch.node for stretch in played.stretches})
+    few = len(played.stretches) <= LABELLED_BARS_MAX
     shown = {node: at for at, node in enumerate(nodes[:NODES_MAX])}
     for colour_at, colour in enumerate(COLOURS):
         mine = [s for s in played.stretches if s.number % len(COLOURS) == colour_at and s.node in shown]
@@ -77,10 +83,26 @@ def _draw_gantt(axis: Any, played: Played, unit_s: float) -> None:
             height=0.9,
             color=colour,
             alpha=0.55,
-            linewidth=0,
+            edgecolor="white",
+            linewidth=0.4 if few else 0.0,
+            rasterized=len(played.stretches) > VECTOR_BARS_MAX,
         )
+    for s in played.stretches if few else ():
+        if s.node in shown:
+            axis.text(
+                (s.start_s + s.end_s) / 2 / unit_s,
+                shown[s.node],
+                s.label or str(s.number),
+                fontsize=6,
+                ha="center",
+                va="center",
+                clip_on=True,
+            )
+    if len(shown) <= NAMED_NODES_MAX:
+        axis.set_yticks(list(shown.values()), list(shown), fontsize=7)
+    else:
+        axis.yaxis.get_major_locator().set_params(integer=True)
     left_out = f", the first {NODES_MAX} of {len(nodes)}" if len(nodes) > NODES_MAX else ""
     axis.set_ylabel("nodes")
     axis.set_title(f"{played.name}: jobs on nodes{left_out}", fontsize=9)
     axis.invert_yaxis()
-    axis.yaxis.get_major_locator().set_params(integer=True)

@@ -15,7 +15,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from shoal.base.errors import Conflict, Invalid
-from shoal.formats.scenario import Happening, names_of, nodes_of, queue_of, reservation_of
+from shoal.formats.scenario import names_of, nodes_of, queue_of, reservation_of
+from shoal.formats.scenario_sheet import Happening
 from shoal.lifecycle import lease
 from shoal.lifecycle import node as nodes
 from shoal.model.attempt import Allocation

@@ -7,13 +7,14 @@ goes to the queues of a trace that says nothing of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from shoal.base.errors import Invalid
 from shoal.base.words import did_you_mean
+from shoal.scheduling.packing.table import read_table
 from shoal.scheduling.policy import Policy
 
 
@@ -53,11 +54,13 @@ def _settings(text: str, advice: str) -> dict[str, str]:
     return settings
 
 
-def named_policy(text: str) -> NamedPolicy:
-    """The policy that a text such as `fcfs:order=strict` names. Raises Invalid."""
+def named_policy(text: str, bytes_of: Callable[[str], bytes] | None = None) -> NamedPolicy:
+    """The policy that `fcfs:order=strict` names; `bytes_of` reads the file of a `packing_table`. Raises Invalid, Malformed."""
     name, _, rest = text.partition(":")
     settings = _settings(rest, f"policy {text!r}: write name:key=value,key=value, for example fcfs:order=strict")
     order = settings.pop("order", "best-effort")
     if order not in ("strict", "best-effort"):
         raise Invalid(f"policy {text!r}: order is strict or best-effort, got {order!r}")
-    return NamedPolicy(name=name or "default", policy=policy_of(settings), order=order)  # type: ignore[arg-type]
+    file = settings.pop("packing_table", None) if bytes_of is not None else None
+    tables = {} if file is None or bytes_of is None else {"packing_table": read_table(bytes_of(file))[1]}
+    return NamedPolicy(name=name or "default", policy=policy_of({**settings, **tables}), order=order)  # type: ignore[arg-type]

@@ -55,6 +55,7 @@ from shoal.sim.world import World
 
 BASE_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z: what time 0 of a trace is to the lifecycle, for which 0 means "never"."""
+ID_PREFIX = "job-"
 ROUNDS_PER_INSTANT_MAX = 10_000
 """Cycles and answers at one moment; more means that something starts and stops for ever while time stands still."""
 REPORTS, TIMERS, SUBMITS, DEEDS = range(4)
@@ -449,7 +450,7 @@ class Replay:
 
 def id_of(number: int) -> str:
     """The id of a replay's job: its number, so that equal scores fall to the earlier one as with ids that rise with time."""
-    return f"job-{number:08}"
+    return f"{ID_PREFIX}{number:08}"
 
 
 def _after_what_they_name(jobs: list[TraceJob]) -> list[TraceJob]:

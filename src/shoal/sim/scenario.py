@@ -14,19 +14,22 @@ import msgspec
 from msgspec.structs import replace
 
 from shoal.base.errors import Invalid, InvariantViolated
-from shoal.formats.scenario import Expectation, Facts, JobWant, NodeWant, QueueWant, Scenario, Span, reservation_of
+from shoal.formats.scenario import Scenario, Span, reservation_of
+from shoal.formats.scenario_sheet import Expectation, Facts, JobWant, NodeWant, QueueWant
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.array import element_of, next_unborn
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.event import EventRow
-from shoal.model.job import Job
+from shoal.model.job import WAITING, Job
 from shoal.scheduling.explain import explain_job
 from shoal.scheduling.views import queue_views
+from shoal.sim.bars import Bar, bars_of
 from shoal.sim.deeds import deed_of, nothing
 from shoal.sim.policies import policy_of
-from shoal.sim.replay import BASE_MS, Course, Replay
+from shoal.sim.replay import BASE_MS, ID_PREFIX, Course, Replay
+from shoal.sim.series import Series
 
 FAULTS_MAX = 12
 """Differences told: one screen."""
@@ -42,6 +45,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     story: tuple[str, ...] = ()
     cycles: int = 0
     """Cycles that had something to judge."""
+    series: Series | None = None
+    """Over time, where a picture was asked for."""
+    bars: tuple[Bar, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -54,10 +60,10 @@ def verdicts(scenario: Scenario) -> Iterator[Verdict]:
         yield play(scenario, seed)
 
 
-def play(scenario: Scenario, seed: int = 0) -> Verdict:
+def play(scenario: Scenario, seed: int = 0, chart: bool = False) -> Verdict:
     """
     One play. Seed 0 keeps the order of the file; others draw the order of what happens at one moment. Without an expectation `always`
-    or at the `end` it stops after the last moment that is looked at.
+    or at the `end` it stops after the last moment that is looked at. `chart`: keep what a picture needs.
 
     Raises: Invalid for a job that could not be submitted in life either.
     """
@@ -65,6 +71,8 @@ def play(scenario: Scenario, seed: int = 0) -> Verdict:
     course = Course(policy=policy_of(scenario.policy), seed=seed, shuffle=seed > 0, check=True, keep_ended=True)
     replay = Replay(scenario.nodes, scenario.queues, scenario.jobs, course)
     replay.write(ChangeSet(put=tuple(reservation_of(entry, BASE_MS) for entry in scenario.reservations)))
+    if chart:
+        replay.record.where = []
     judge = _Judge(scenario, replay)
     for event in scenario.events:
         replay.plan_deed(event.at.ms, deed_of(event, judge.refused))
@@ -78,15 +86,33 @@ def play(scenario: Scenario, seed: int = 0) -> Verdict:
     except InvariantViolated as error:
         judge.faults.append(f"broken invariant {error.message}")
     faults = tuple(judge.faults[:FAULTS_MAX])
-    return Verdict(name=scenario.name, seed=seed, faults=faults, story=tuple(judge.story), cycles=replay.cycles)
+    return Verdict(
+        name=scenario.name,
+        seed=seed,
+        faults=faults,
+        story=tuple(judge.story),
+        cycles=replay.cycles,
+        series=replay.record.over_time.series() if chart else None,
+        bars=bars_of(replay, judge.names()),
+    )
 
 
 def difference(verdict: Verdict) -> str:
     """A verdict that is not good as people read it: what differs, then how it came to that."""
-    head = f"{verdict.name}" + (f" (interleaving {verdict.seed})" if verdict.seed else "")
     story = verdict.story[-STORY_LINES_MAX:]
     cut = [f"    ... {len(verdict.story) - len(story)} lines before"] if len(story) < len(verdict.story) else []
-    return "\n".join([head, *(f"  - {fault}" for fault in verdict.faults), "  what happened:", *cut, *(f"    {line}" for line in story)])
+    faults = (f"  - {fault}" for fault in verdict.faults)
+    return "\n".join([_head(verdict), *faults, "  what happened:", *cut, *(f"    {line}" for line in story)])
+
+
+def whole_story(verdict: Verdict) -> str:
+    """Everything that happened, and then what differs."""
+    faults = [f"  - {fault}" for fault in verdict.faults]
+    return "\n".join([_head(verdict), *(f"    {line}" for line in verdict.story), *faults])
+
+
+def _head(verdict: Verdict) -> str:
+    return verdict.name + (f" (interleaving {verdict.seed})" if verdict.seed else "")
 
 
 def _check_specs(scenario: Scenario) -> None:
@@ -120,6 +146,10 @@ class _Judge:
 
     def _name_of(self, job: Job) -> str:
         return f"{job.spec.name}_{job.array.index}" if job.array is not None else job.spec.name
+
+    def names(self) -> dict[int, str]:
+        """Names of all jobs by their numbers."""
+        return {job.number: self._name_of(job) for job in self._all()}
 
     # --- when ----------------------------------------------------------------------------------------------------------------
     def _at_rest(self, replay: Replay) -> None:
@@ -225,11 +255,20 @@ class _Judge:
         """Codes of what `shoal why` would tell of a job, and all its words."""
         if job is None:
             return [], ""
-        if job.id not in self._replay.world.jobs:
+        jobs, asked = self._replay.world.jobs, job.id
+        if asked not in jobs and job.array is not None and job.state in WAITING:
+            asked = job.array.array_id  # It has no record yet, and waits for what its array waits for.
+        if asked not in jobs:
             return ([str(job.reason.code)], job.reason.message) if job.reason else ([], "")
-        answer = explain_job(self._replay.world.board, self._replay.course.policy, job.id, self._replay.now_ms)
+        answer = explain_job(self._replay.world.board, self._replay.course.policy, asked, self._replay.now_ms)
         words = [answer.headline, *(word for r in answer.reasons for word in (r.message, *r.hints, *r.blockers)), *answer.hints]
-        return [str(reason.code) for reason in answer.reasons], " | ".join(dict.fromkeys(words))
+        return [str(reason.code) for reason in answer.reasons], self._with_names(" | ".join(dict.fromkeys(words)))
+
+    def _with_names(self, text: str) -> str:
+        """Jobs that have ended are told by their ids: a file knows them by names."""
+        for name, job_id in self._replay.ids.items() if ID_PREFIX in text else ():
+            text = text.replace(job_id, name)
+        return text
 
     def _why(self, job: Job | None) -> str:
         if job is None or job.id not in self._replay.world.jobs:

@@ -27,16 +27,14 @@ from shoal.model.node import Node
 from shoal.model.part import Partition
 from shoal.model.queue import Queue, QueueSpec
 from shoal.scheduling.quota import DEFAULT_QUEUE
+from shoal.sim.bars import Bar, bars_of
 from shoal.sim.metrics import Metrics, metrics_of
 from shoal.sim.policies import NamedPolicy
-from shoal.sim.record import Record
-from shoal.sim.replay import BASE_MS, Course, Replay
+from shoal.sim.replay import Course, Replay
 from shoal.sim.series import Series
 
 Kind = Literal["swf", "openb", "philly", "gavel"]
 PER_NODE = 8
-BARS_MAX = 5_000
-"""Jobs in a picture: more are a solid block."""
 INSTANTS_PER_LOOK = 200
 """Instants between two words of progress: a few times a second."""
 _FLEET_PART = re.compile(r"(?P<nodes>\d{1,6})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
@@ -63,16 +61,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     check: bool = False
     chart: bool = False
     """Keep what a picture needs: the course of time, and who ran where."""
-
-
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A job on its nodes, in seconds from the start of the trace; `start_s` of the attempt that ended it."""
-
-    number: int
-    start_s: float
-    end_s: float
-    gpus: float
-    nodes: tuple[str, ...]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +103,14 @@ def kind_of(first_lines: Iterable[str], source: str) -> Kind:
             return "philly"
         if is_gavel(line):
             return "gavel"
-        if len(text.split()) >= 18:
+        if len(text.split()) >= 18 and _is_number(text.split()[0]):
             return "swf"
         break
     raise Invalid(f"{source}: not a trace that is known here; SWF, openb pods, Gavel and tables with num_gpus and duration are")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?", text) is not None
 
 
 def read_trace(lines: Iterable[str], source: str, per_node: int, kind: Kind | None = None, rates: Rates | None = None) -> Workload:
@@ -205,23 +197,7 @@ def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progr
         cycles=replay.cycles,
         evictions=replay.evictions,
         series=replay.record.over_time.series() if setting.chart else None,
-        bars=_bars(replay.record),
-    )
-
-
-def _bars(record: Record) -> tuple[Bar, ...]:
-    if record.where is None:
-        return ()
-    ran = ((at, record.start[at], record.end[at]) for at in range(min(len(record), BARS_MAX)) if record.start[at] >= 0)
-    return tuple(
-        Bar(
-            number=record.number[at],
-            start_s=(start - BASE_MS) / 1_000,
-            end_s=(end - BASE_MS) / 1_000,
-            gpus=record.gpu_milli[at] / 1_000,
-            nodes=record.where[at],
-        )
-        for at, start, end in ran
+        bars=bars_of(replay),
     )
 
 

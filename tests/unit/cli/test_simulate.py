@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -82,9 +83,11 @@ def test_a_scenario_is_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "more", "want"),
     [
-        ("x.yaml", SCENARIO.replace("gpus", "gpsu"), (), "x.yaml:4:15: /jobs/0/gpsu: unknown key"),
+        ("x.yaml", SCENARIO.replace("gpus", "gpsu"), (), "x.yaml has 1 fault; nothing was played"),
         ("x.swf", "; MaxProcs: 8\n" + "1 " * 18 + "\n1 2\n", (), "x.swf:3: a job has 18 fields"),
         ("x.csv", "a,b\n1,2\n", (), "not a trace that is known here"),
+        ("x.txt", "word " * 20 + "\n", (), "not a trace that is known here"),
+        ("x.csv", "submit_time,duration,num_gpus\n1,2,0.5\n", ("--fleet", "1x8", "--parts", "half"), "mps=16"),
         ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", (), "give --fleet"),
         ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "lots"), "write nodes x GPUs"),
         ("x.csv", "submit_time,duration,num_gpus\n1,2,3\n", ("--fleet", "1x8", "--policy", "p:packing=worst"), "packing"),
@@ -107,6 +110,56 @@ def test_a_replay_is_drawn_with_its_queue_use_and_jobs_on_nodes(log: Path, tmp_p
     drawn = file.read_bytes()
     assert len(drawn) > 10_000
     assert drawn[:8] == b"\x89PNG\r\n\x1a\n" if kind == "png" else drawn.count(b"<path") > 100
+
+
+def test_equal_replays_give_equal_pictures_and_many_bars_are_no_shapes(log: Path, tmp_path: Path) -> None:
+    first, again, big = (tmp_path / name for name in ("a.svg", "b.svg", "c.svg"))
+    for file in (first, again):
+        assert run(log, "--jobs", "40", "--plot", file).exit_code == 0
+    assert first.read_bytes() == again.read_bytes()
+    many = tmp_path / "many.swf"
+    many.write_text("\n".join(generate_swf(LogPlan(jobs=300, processors=256, largest=256))) + "\n")
+    assert run(many, "--plot", big).exit_code == 0
+    assert b"data:image/png" in big.read_bytes()
+    assert big.stat().st_size < 2 * first.stat().st_size + 500_000
+
+
+def test_a_scenario_is_told_and_drawn_and_one_interleaving_is_played_alone(tmp_path: Path) -> None:
+    file, picture = tmp_path / "two.yaml", tmp_path / "two.svg"
+    file.write_text(SCENARIO.replace("{name: a,", "{name: a, times: 2,").replace("a: RUNNING", "a-1: RUNNING") + "interleavings: 40\n")
+    whole = run(file)
+    assert (whole.exit_code, "of 40 interleavings" in whole.output) == (1, True), whole.output
+    assert run(file, "--interleavings", "1").exit_code == 0
+    wrong = [line for line in whole.output.splitlines() if "(interleaving " in line]
+    seed = wrong[0].partition("(interleaving ")[2].rstrip(")")
+    again = run(file, "--seed", seed)
+    assert (again.exit_code, "0 of 1 interleavings" in again.output) == (1, True)
+    told = run(file, "--seed", "0", "--story", "--plot", picture)
+    assert told.exit_code == 0
+    assert "a-1  job.placed  (attempt 1, nodes n0)" in told.output
+    assert "a-1" in picture.read_text()
+
+
+def test_a_policy_may_have_a_table_from_a_file(log: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    table.write_bytes(files("shoal.scheduling.packing").joinpath("value_table.json").read_bytes())
+    assert run(log, "--jobs", "5", "--policy", f"v:packing=value,packing_table={table}").exit_code == 0
+    table.write_text("{}")
+    for name, want in ((table, "not a value table"), (tmp_path / "none", "cannot be read")):
+        result = run(log, "--jobs", "5", "--policy", f"v:packing=value,packing_table={name}")
+        assert (result.exit_code, want in result.stderr) == (2, True), result.output
+
+
+def test_options_that_would_have_no_effect_are_refused(log: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(SCENARIO)
+    for words, want in (
+        ((file, "--policy", "x"), "takes no --policy"),
+        ((file, "--own-queues"), "takes no --own-queues"),
+        ((log, "--story"), "takes no --story"),
+    ):
+        result = run(*words)
+        assert (result.exit_code, want in result.stderr) == (2, True), result.output
 
 
 def test_a_picture_of_another_kind_is_refused_before_anything_is_played(log: Path, tmp_path: Path) -> None:

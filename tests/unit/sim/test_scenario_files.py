@@ -49,6 +49,27 @@ def test_parts_of_gpus_are_named_and_counted() -> None:
     )
 
 
+def test_lists_of_nodes_limits_of_queues_and_names_of_ended_jobs() -> None:
+    world = """
+name: Lists and limits
+cluster: [{nodes: [n0, "n[1-2]"], gpus: 2}]
+queues: [{name: team, limits: {running_jobs: 1}}]
+reservations: [{name: mine, nodes: [n2], from: 0s, to: 9s, users: [ben]}]
+jobs:
+  - {name: a, queue: team, runs: 4s, gpus: 2}
+  - {name: b, queue: team, runs: 4s, gpus: 2}
+  - {name: c, runs: 1s, gpus: 1, depends_on: afternotok:a}
+events: [{at: 1s, node: [n1, n2], does: cordon}, {at: 6s, add_nodes: n9}]
+"""
+    play_well("{at: 2s, jobs: {b: {state: QUEUED, says: running_jobs}}, nodes: {n1: CORDONED, n2: CORDONED}}", world)
+    play_well("{at: 7s, jobs: {c: {reason: dependency.never, says: 'job a, which ended as SUCCEEDED'}}, nodes: {n9: READY}}", world)
+
+
+def play_well(expect: str, world: str) -> None:
+    verdict = play(a_scenario(expect, world))
+    assert verdict.good, difference(verdict)
+
+
 RIGHT = [
     "{at: 2s, jobs: {pair: RUNNING, rest: RUNNING, more: {state: QUEUED, reason: quota}}}",
     "{at: 2s, jobs: {pair: {nodes: [n1, n0], gpus: 4, attempt: 1, started: 0s}}}",

@@ -75,6 +75,8 @@ QUEUE_DEPTH_MAX: Final = 16
 """Depth of the quota tree."""
 HOLDERS_SHOWN_MAX: Final = 8
 """Holders, blockers, nodes and jobs ahead that a reason names: more do not fit a line."""
+RUN_KINDS_KEPT: Final = 65_536
+"""Kinds of jobs (project, owner, name, size) whose last run times are remembered; some 300 bytes each."""
 FORECASTS_OPEN_MAX: Final = 16_384
 """Jobs whose first forecast is kept until they start; some 100 bytes each."""
 FORECASTS_KEPT: Final = 50

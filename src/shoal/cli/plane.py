@@ -31,6 +31,7 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Its private key, PEM.")
 @click.option("--insecure", is_flag=True, help="Serve plain HTTP beyond loopback.")
 @click.option("--lease", metavar="TERMS", help=LEASE_HELP)
+@click.option("--estimate", type=click.Choice(["limit", "history"]), help="Plan ends by time limits, or by the last runs of a job's kind.")
 @click.option("--fair-share", type=click.Choice(["dominant", "decayed", "fair-tree"]), help="How queues compare; see the page on queues.")
 @click.option(
     "--packing", type=click.Choice(["best-fit", "spread", "fragmentation", "value"]), help="Which of the nodes that fit is taken."
@@ -67,7 +68,7 @@ def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
     options += [f"--{name.replace('_', '-')}" for name in ("insecure", "no_preempt") if asked[name]]
-    for name in ("fair_share", "packing", "half_life", "age_unit"):
+    for name in ("fair_share", "estimate", "packing", "half_life", "age_unit"):
         options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)
 

@@ -74,8 +74,8 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     plane.world.catch_up()
     spec, queue = _resolved(plane, caller, submission)
     if submission.dry_run:
-        return done(Submitted(job=_birth(spec, _origin(plane, caller, submission.project, queue)).put[0]))  # type: ignore[arg-type]
-    origin = _origin(plane, caller, submission.project, queue, numbers=1 + _elements(spec))
+        return done(Submitted(job=_birth(spec, _origin(plane, caller, submission.project, queue, spec)).put[0]))  # type: ignore[arg-type]
+    origin = _origin(plane, caller, submission.project, queue, spec, numbers=1 + _elements(spec))
     changes = _birth(spec, origin)
     if submission.must_fit:
         _must_fit(plane, changes)
@@ -201,7 +201,7 @@ def _elements(spec: JobSpec) -> int:
     return len(spec.array.indices) if spec.array is not None else 0
 
 
-def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, numbers: int = 0) -> Origin:
+def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, spec: JobSpec, *, numbers: int = 0) -> Origin:
     now_ms = plane.clock.now_ms()
     return Origin(
         id=plane.ids.uuid(now_ms) if numbers else "",
@@ -211,6 +211,7 @@ def _origin(plane: Plane, caller: Caller, project: str, queue: Queue, numbers: i
         queue=queue.id,
         now_ms=now_ms,
         default_time_ms=_default_time_ms(queue),
+        expected_ms=plane.world.expected_ms(project, caller.principal, spec),
     )
 
 

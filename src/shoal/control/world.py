@@ -23,11 +23,12 @@ from shoal.model.access import Token
 from shoal.model.array import unborn_count
 from shoal.model.attempt import HOLDING, Allocation, Attempt
 from shoal.model.change import Change, Record
-from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobState
+from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobSpec, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
 from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Picture, Snapshot
+from shoal.scheduling.runtimes import RunTimes
 from shoal.store.protocol import JobQuery, Store
 
 R = TypeVar("R")
@@ -59,6 +60,9 @@ class World:
         self.claims: dict[str, Claim] = {}
         self.reservations: dict[str, Reservation] = {}
         self.tokens: dict[str, Token] = {}
+        self._run_times = RunTimes()
+        self._learned: set[str] = set()
+        """Projects whose last ends from before this process are in there."""
         self._parents: frozenset[str] | None = None
         """Queues that have queues under them; None: to be worked out."""
         self._numbers: dict[int, str] = {}
@@ -236,8 +240,19 @@ class World:
         elements[job.id] = job.state
         counts[job.state] = counts.get(job.state, 0) + 1
 
+    def expected_ms(self, project: str, owner: str, spec: JobSpec) -> int | None:
+        """How long runs of this kind took of late; None where none is known. The first question of a project reads a page of its jobs."""
+        with self._lock:
+            if project not in self._learned:
+                self._learned.add(project)
+                page = self._store.list_jobs(JobQuery(project=project, states=tuple(ENDED), limit=limits.PAGE_ROWS_MAX))
+                for job in sorted(page, key=lambda job: (job.ended_ms or 0, job.id)):
+                    self._run_times.note(job)
+            return self._run_times.expected_ms(project, owner, spec)
+
     def _end_job(self, job: Job, before: Job | None) -> None:
         self.ended[job.id] = job
+        self._run_times.note(job)
         self._numbers[job.number] = job.id
         while len(self.ended) > limits.ENDED_JOBS_KEPT_MAX:
             _, oldest = self.ended.popitem(last=False)

@@ -58,7 +58,10 @@ from shoal.model.wire import LeaseTerms
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a new job comes from. `id` and `number` are fresh; `queue` exists; `default_time_ms` is that queue's."""
+    """
+    Where a new job comes from. `id` and `number` are fresh; `queue` exists; `default_time_ms` is that queue's, `expected_ms` what runs of
+    its kind took.
+    """
 
     id: str
     number: int
@@ -67,6 +70,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     now_ms: int
     default_time_ms: int | None = None
+    expected_ms: int | None = None
 
 
 # --- birth ----------------------------------------------------------------------------------------------------------------
@@ -90,6 +94,7 @@ def job_of(spec: JobSpec, origin: Origin) -> Job:
         priority=spec.priority,
         not_before_ms=resolve_moment(spec.begin, origin.now_ms) if spec.begin else 0,
         time_limit_ms=spec.time.ms if spec.time else origin.default_time_ms,
+        expected_ms=origin.expected_ms,
         created_ms=origin.now_ms,
         queued_ms=origin.now_ms,
     )

@@ -343,6 +343,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     """The one in force; `spec.priority` is the one asked for."""
     time_limit_ms: int | None = None
+    expected_ms: int | None = None
+    """How long runs of its kind took of late, as known when it was submitted; None where none was known."""
     size: int | None = None
     """Nodes that it shall have, inside the range that it asks for (`shoal resize`); None: as many of the range as there is room for."""
     cancel: CancelMode = CancelMode.NONE

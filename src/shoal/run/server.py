@@ -77,6 +77,7 @@ class Options:
     commit_group: int = limits.COMMIT_GROUP_MAX
     database: str | None = None
     fair_share: Literal["dominant", "decayed", "fair-tree"] = "dominant"
+    estimate: Literal["limit", "history"] = "limit"
     packing: Literal["best-fit", "spread", "fragmentation", "value"] = "best-fit"
     packing_table: TableFile | None = None
     half_life_ms: int = limits.HALF_LIFE_MS
@@ -111,6 +112,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--no-preempt", dest="preempt", action="store_false", help="nobody is stopped for a priority or a guarantee")
     parser.add_argument("--database", help="postgresql://USER@HOST/NAME; by default what `shoal up --database` kept, else a file beside it")
     parser.add_argument("--fair-share", default="dominant", choices=["dominant", "decayed", "fair-tree"], help="how queues compare")
+    parser.add_argument("--estimate", default="limit", choices=["limit", "history"], help="what a job's end is planned by")
     parser.add_argument("--packing", default="best-fit", choices=PACKINGS, help="which of the nodes that fit is taken")
     parser.add_argument("--packing-table", type=Path, help="what `shoal plan fragmentation --train` wrote, for value and fragmentation")
     parser.add_argument("--age-unit", default="0s", help="waiting for so long is worth one step of priority; 0s: never")
@@ -210,6 +212,7 @@ def policy_of(options: Options) -> Policy:
     return Policy(
         preempt=options.preempt,
         fair_share=options.fair_share,
+        estimate=options.estimate,
         packing=options.packing,
         packing_table=options.packing_table,
         half_life_ms=options.half_life_ms,

@@ -33,6 +33,7 @@ from shoal.scheduling.crowd import Crowd, limits_of
 from shoal.scheduling.horizon import Horizon
 from shoal.scheduling.moved import Moved, holds_the_same
 from shoal.scheduling.pending import Bound, Pending
+from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree, charge_of_allocation
 from shoal.scheduling.rooms import RoomTable
 from shoal.scheduling.usage import UsageBook
@@ -163,18 +164,24 @@ class Board:
         self.cycle += 1
         self._forget_ahead()
         self.pending.advance(now_ms)
+        self.horizon.outlive(now_ms)
         self.rooms.bring_up()
 
-    def use_policy(self, age_unit_ms: int, half_life_ms: int) -> None:
+    def use_policy(self, policy: Policy) -> None:
         """How age and past use count from now on. Costs the queue and what runs where that is another way than before, else nothing."""
-        self.usage.use_half_life(half_life_ms, self.allocations.values())
-        if age_unit_ms != self.pending.age_unit_ms:
+        self.usage.use_half_life(policy.half_life_ms, self.allocations.values())
+        by_history = policy.estimate == "history"
+        if policy.age_unit_ms != self.pending.age_unit_ms or by_history != self.pending.by_history:
             waiting = [job for job in self.jobs.values() if job.id in self.pending]
             for job in waiting:
                 self.pending.discard(job.id)
-            self.pending.age_unit_ms = age_unit_ms
+            self.pending.age_unit_ms, self.pending.by_history = policy.age_unit_ms, by_history
             for job in waiting:
                 self._file(job)
+        if by_history != self.horizon.by_history:
+            self.horizon.by_history = by_history
+            for job_id in tuple(self.horizon.end_of):
+                self.horizon.note_job(job_id)
 
     def emptied(self) -> Board:
         """A board of the same fleet and queues with no jobs and nothing held; for questions of "could it ever"."""

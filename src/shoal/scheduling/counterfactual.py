@@ -110,7 +110,14 @@ def _as(candidate: Candidate, shape: Shape | None = None, limit_ms: int | None =
     """The same job, asking for something else."""
     lane = candidate.lane
     state = lane.state if shape is None else ShapeState(shape)
-    return candidate._replace(lane=Lane(state, lane.bound, lane.limit_ms if limit_ms is None else limit_ms))
+    return candidate._replace(
+        lane=Lane(
+            state,
+            lane.bound,
+            lane.limit_ms if limit_ms is None else limit_ms,
+            lane.run_ms if limit_ms is None else min(lane.run_ms, limit_ms),
+        )
+    )
 
 
 def _largest(low: int, high: int, starts: Callable[[int], bool]) -> int:
@@ -167,7 +174,7 @@ def _fewer_gpus(ahead: Ahead, candidate: Candidate) -> list[Change]:
 def _shorter(ahead: Ahead, candidate: Candidate, starts_ms: tuple[int, ...], now_ms: int) -> list[Change]:
     """Ending before a reservation begins lets it through; the longest limit that does, in whole minutes."""
     before = sorted({(start - now_ms) // _MINUTE_MS * _MINUTE_MS for start in starts_ms}, reverse=True)
-    limits_ms = [limit for limit in before if 0 < limit < candidate.lane.limit_ms]
+    limits_ms = [limit for limit in before if 0 < limit < candidate.lane.run_ms]
     for limit_ms in limits_ms[: limits.LIMITS_TRIED_MAX]:
         if ahead.found(_as(candidate, limit_ms=limit_ms)) is not None:
             now = "it has none" if candidate.lane.limit_ms >= NO_LIMIT else f"it has {format_duration_ms(candidate.lane.limit_ms)}"

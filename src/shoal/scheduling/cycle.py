@@ -55,7 +55,7 @@ def schedule(board: Board, policy: Policy, now_ms: int, rng: Rng) -> Plan:  # no
     """
     # 1. admit
     board.begin_cycle(now_ms)
-    board.use_policy(policy.age_unit_ms, policy.half_life_ms)
+    board.use_policy(policy)
     # 2. order
     run = _Run(board, policy, now_ms)
     run.reservations.recalling = True
@@ -285,8 +285,10 @@ class _Run:
             return
         state = candidate.lane.state
         kept = self.reservations.hiding or self.reservations.closed_to(candidate) is not None
-        limit_ms = candidate.lane.limit_ms if kept else 0
-        state.failed_limit_ms = min(limit_ms, state.failed_limit_ms) if state.failed_cycle == self.board.cycle else limit_ms
+        length = (candidate.lane.run_ms, candidate.lane.limit_ms) if kept else (0, 0)
+        shorter = length[0] <= state.failed_run_ms and length[1] <= state.failed_limit_ms
+        if shorter or state.failed_cycle != self.board.cycle:
+            state.failed_run_ms, state.failed_limit_ms = length
         state.failed_cycle = self.board.cycle
         if self.ledger.clean and not kept:
             state.failed_growth = self.board.columns.growth

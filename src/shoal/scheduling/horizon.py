@@ -35,8 +35,14 @@ EndKey = tuple[int, str]
 """(end, job id)."""
 NEVER: Final = 1 << 62
 ENDING: Final = 0
+
 _ENDS_AT_ONCE: Final = 512
 """Ends looked at in one sweep of the table, doubled with each: a blocked gang's room is mostly among the next few hundred."""
+
+
+def after(time_ms: int, length_ms: int) -> int:
+    """So much later; NEVER for a length without a bound (`pending.NO_LIMIT`, which is NEVER)."""
+    return NEVER if length_ms >= NEVER else time_ms + length_ms
 
 
 class Freed(NamedTuple):
@@ -70,6 +76,9 @@ class Horizon:
         """Running jobs that may grow and shrink."""
         self.leaving: dict[str, tuple[str, ...]] = {}
         """By running job, its allocations that are being given back while it goes on."""
+        self.by_history = False
+        """Whether jobs are taken to end when past runs say, while they have not outlived that. Set as `pending.age_unit_ms`."""
+        self.now_ms = 0
         self.moves = 0
         """Rises with everything that is held, freed or told of a node."""
         self._stale: dict[str, None] = {}
@@ -100,7 +109,7 @@ class Horizon:
         self._charge_of[job_id] = charges[0] if len(charges) == 1 else add_charges(*charges)
         self._note_sizes(job_id, mine)
         job, queue = self._board.jobs.get(job_id), mine[0].queue
-        end, rank = _end_of(job, mine), job.priority if job is not None else 0
+        end, rank = self._end_of(job, mine), job.priority if job is not None else 0
         if before is None or rank != self._rank_of[job_id] or queue != self._queue_of[job_id]:
             if before is not None:
                 self._count_rank(job_id, -1)
@@ -186,6 +195,28 @@ class Horizon:
     def queue_of(self, job_id: str) -> str:
         """The queue that a job which holds room is charged to."""
         return self._queue_of[job_id]
+
+    def outlive(self, now_ms: int) -> None:
+        """Time moves on: who was expected to have ended by now and has not is expected to run twice as long, and so on to his limit."""
+        self.now_ms = now_ms
+        if not self.by_history:
+            return
+        for _, job_id in tuple(self.ends.below((now_ms + 1,))):
+            self.note_job(job_id)
+
+    def _end_of(self, job: Job | None, held: list[Allocation]) -> int:
+        """When a job that holds room gives it back. Its time counts from the claim while it has not started."""
+        if any(allocation.state is AllocationState.LOST for allocation in held):
+            return NEVER
+        if job is None or job.state not in (JobState.STARTING, JobState.RUNNING):
+            return ENDING
+        started_ms = job.started_ms if job.started_ms is not None else min(allocation.claimed_ms for allocation in held)
+        end_ms = NEVER if job.time_limit_ms is None else started_ms + job.time_limit_ms
+        if self.by_history and job.expected_ms is not None:
+            passed_ms = max(0, self.now_ms - started_ms)
+            doublings = (passed_ms // max(1, job.expected_ms)).bit_length()
+            end_ms = min(end_ms, started_ms + (job.expected_ms << doublings))
+        return end_ms
 
     def lowest_priority(self, queue: str) -> int | None:
         """The lowest priority among the queue's jobs that hold room; None where none does."""
@@ -375,15 +406,3 @@ class _Emptying:
                 self._left[piece.at] -= 1
                 emptied |= 0 if self._left[piece.at] else self._usable & 1 << piece.at
         return emptied
-
-
-def _end_of(job: Job | None, held: list[Allocation]) -> int:
-    """When a job that holds room gives it back. The limit counts from the claim while the job has not started."""
-    if any(allocation.state is AllocationState.LOST for allocation in held):
-        return NEVER
-    if job is None or job.state not in (JobState.STARTING, JobState.RUNNING):
-        return ENDING
-    if job.time_limit_ms is None:
-        return NEVER
-    started_ms = job.started_ms if job.started_ms is not None else min(allocation.claimed_ms for allocation in held)
-    return started_ms + job.time_limit_ms

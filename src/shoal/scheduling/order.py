@@ -144,8 +144,8 @@ class _Turn:
             self._note_short(lane)
         elif refusal is Refusal.LATER:
             size = lane.state.gpus_least
-            before = self._later or (lane.limit_ms, size)
-            self._later = (min(before[0], lane.limit_ms), min(before[1], size))
+            before = self._later or (lane.run_ms, size)
+            self._later = (min(before[0], lane.run_ms), min(before[1], size))
         self._close(lane)
 
     def reserved(self) -> None:
@@ -204,7 +204,7 @@ class _Turn:
             state = lane.state
             if state.failed_growth == growth or state.gpus_least >= refused:
                 continue
-            if state.failed_cycle != cycle or lane.limit_ms < state.failed_limit_ms:
+            if state.failed_cycle != cycle or not lane.fails_with(cycle):
                 return head
         return None
 
@@ -240,7 +240,7 @@ class _Turn:
 
     def _comes_too_late(self, lane: Lane) -> bool:
         assert self._later is not None
-        return lane.limit_ms >= self._later[0] and lane.state.gpus_least >= self._later[1]
+        return lane.run_ms >= self._later[0] and lane.state.gpus_least >= self._later[1]
 
     def _note_short(self, lane: Lane) -> None:
         for option in options_of(lane.state, self._board.columns):
@@ -262,10 +262,7 @@ class _Turn:
         return True
 
     def _failed(self, lane: Lane) -> bool:
-        state = lane.state
-        if state.failed_growth == self._board.columns.growth:
-            return True
-        return state.failed_cycle == self._board.cycle and lane.limit_ms >= state.failed_limit_ms
+        return lane.state.failed_growth == self._board.columns.growth or lane.fails_with(self._board.cycle)
 
     def _count_started(self, lane: Lane) -> None:
         for owner in {"", lane.owner}:

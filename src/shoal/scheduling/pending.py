@@ -51,7 +51,18 @@ class Bound(NamedTuple):
 class ShapeState:
     """One shape that some pending job has, with the reservations that it may use (`passes`), and what is known of it."""
 
-    __slots__ = ("failed_cycle", "failed_growth", "failed_limit_ms", "gpus_least", "jobs", "options", "options_epoch", "passes", "shape")
+    __slots__ = (
+        "failed_cycle",
+        "failed_growth",
+        "failed_limit_ms",
+        "failed_run_ms",
+        "gpus_least",
+        "jobs",
+        "options",
+        "options_epoch",
+        "passes",
+        "shape",
+    )
 
     def __init__(self, shape: Shape, passes: tuple[str, ...] = ()) -> None:
         self.shape = shape
@@ -62,23 +73,28 @@ class ShapeState:
         """`Columns.growth` at which it was seen to fit nowhere; while that stands it need not be tried."""
         self.failed_cycle = -1
         """As above, but only for one cycle: it failed on room that this cycle itself had taken, or keeps for others."""
-        self.failed_limit_ms = 0
-        """In that cycle jobs that may run so long or longer need not be tried; shorter ones may end before others need the room."""
+        self.failed_limit_ms = self.failed_run_ms = 0
+        """In that cycle jobs that may run, and are expected to run, so long or longer need not be tried; others may end in time."""
         self.options: tuple[Option, ...] | None = None
         """Kept by `options`: what the shape means for the models of this fleet."""
         self.options_epoch = -1
 
 
 class Lane:
-    """See module. `bound` says whose limits hold for these jobs; `limit_ms` is NO_LIMIT without one."""
+    """
+    See module. `bound` says whose limits hold for these jobs. `limit_ms` is when they are stopped, `run_ms` what is planned with: the
+    limit, or less where past runs say so. NO_LIMIT where there is none.
+    """
 
-    __slots__ = (*("array", "bound", "hopeless_until_ms", "hopeless_version", "jobs", "keys", "limit_ms", "owner", "patient", "state"),)
+    __slots__ = (
+        *("array", "bound", "hopeless_until_ms", "hopeless_version", "jobs", "keys", "limit_ms", "owner", "patient", "run_ms", "state"),
+    )
 
-    def __init__(self, state: ShapeState, bound: Bound, limit_ms: int) -> None:
+    def __init__(self, state: ShapeState, bound: Bound, limit_ms: int, run_ms: int) -> None:
         self.state = state
         self.bound = bound
         self.array, self.owner = bound
-        self.limit_ms = limit_ms
+        self.limit_ms, self.run_ms = limit_ms, run_ms
         self.hopeless_version = -1
         """The board's version at which nobody was found to go for its first job; while that stands it need not be searched for again."""
         self.hopeless_until_ms = NO_LIMIT
@@ -88,6 +104,11 @@ class Lane:
         self.jobs = 0
         """All that are filed here, those among the timers included."""
         self.keys: SortedKeys[JobKey] = SortedKeys()
+
+    def fails_with(self, cycle: int) -> bool:
+        """True if a job of its shape that would hold room no longer has failed in this cycle."""
+        state = self.state
+        return state.failed_cycle == cycle and self.run_ms >= state.failed_run_ms and self.limit_ms >= state.failed_limit_ms
 
     def searched(self, version: int, until_ms: int | None = None, patient: bool = False) -> None:
         """Nobody goes for its first job as things stand."""
@@ -109,23 +130,23 @@ class Line:
     __slots__ = ("heads", "jobs", "lanes", "sizes")
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[ShapeState, Bound, int], Lane] = {}
+        self.lanes: dict[tuple[ShapeState, Bound, int, int], Lane] = {}
         self.heads: SortedKeys[HeadKey] = SortedKeys()
         self.jobs = 0
         self.sizes: dict[int, int] = {}
         """Lanes by the GPUs of their smallest gang: the least of them tells when a quota leaves nothing to try."""
 
-    def lane(self, state: ShapeState, bound: Bound, limit_ms: int) -> Lane:
+    def lane(self, state: ShapeState, bound: Bound, limit_ms: int, run_ms: int) -> Lane:
         """The lane for a shape, made where there is none."""
-        lane = self.lanes.get((state, bound, limit_ms))
+        lane = self.lanes.get((state, bound, limit_ms, run_ms))
         if lane is None:
-            lane = self.lanes[state, bound, limit_ms] = Lane(state, bound, limit_ms)
+            lane = self.lanes[state, bound, limit_ms, run_ms] = Lane(state, bound, limit_ms, run_ms)
             self.sizes[state.gpus_least] = self.sizes.get(state.gpus_least, 0) + 1
         return lane
 
     def drop(self, lane: Lane) -> None:
         """Nobody is in the lane any more."""
-        del self.lanes[lane.state, lane.bound, lane.limit_ms]
+        del self.lanes[lane.state, lane.bound, lane.limit_ms, lane.run_ms]
         size = lane.state.gpus_least
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -172,6 +193,8 @@ class Pending:
         self.now_ms = 0
         self.age_unit_ms = 0
         """How long a job waits for one more step of priority; 0: age does not count. Set by the board before jobs are filed anew."""
+        self.by_history = False
+        """Whether to plan with what jobs are expected to run in place of their limits. Set as `age_unit_ms`."""
         self.timers: SortedKeys[TimerKey] = SortedKeys()
         """Jobs whose time has not come."""
         self._ripe: SortedKeys[TimerKey] = SortedKeys()
@@ -204,7 +227,9 @@ class Pending:
             state = self._states[shape, passes] = ShapeState(shape, passes)
         state.jobs += 1
         line = self.lines.setdefault(job.queue, Line())
-        lane = line.lane(state, bound, NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms)
+        limit_ms = NO_LIMIT if job.time_limit_ms is None else job.time_limit_ms
+        expected_ms = job.expected_ms if self.by_history and job.expected_ms is not None else NO_LIMIT
+        lane = line.lane(state, bound, limit_ms, min(limit_ms, expected_ms))
         lane.jobs += 1
         filed = self._filed[job.id] = Filed(job.queue, lane, key_of(job, self.age_unit_ms), job.not_before_ms)
         if filed.not_before_ms <= self.now_ms:
@@ -264,11 +289,13 @@ class Pending:
     def contents(self) -> dict[str, object]:
         """By job: its queue, place in the order, shape and array limit, and time; plus what the lanes must say of it."""
         filed = {
-            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.state.passes, f.lane.bound, f.lane.limit_ms, f.not_before_ms)
+            job_id: (f.queue, f.key, f.lane.state.shape, f.lane.state.passes, f.lane.bound, f.lane.limit_ms, f.lane.run_ms, f.not_before_ms)
             for job_id, f in sorted(self._filed.items())
         }
         lanes = {
-            queue: sorted((tuple(lane.keys), lane.bound, lane.limit_ms, lane.state.shape) for lane in line.lanes.values() if lane.keys)
+            queue: sorted(
+                (tuple(lane.keys), lane.bound, lane.limit_ms, lane.run_ms, lane.state.shape) for lane in line.lanes.values() if lane.keys
+            )
             for queue, line in sorted(self.lines.items())
             if line.jobs
         }

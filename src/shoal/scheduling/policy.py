@@ -57,6 +57,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Who is kept room for while he waits. EASY: the first blocked gang of each queue, so that it starts as soon as can be known and
     the rest fills what it leaves. Conservative: every blocked gang in turn, so that nobody at all is delayed by who comes after him;
     less is filled."""
+    estimate: Literal["limit", "history"] = "limit"
+    """
+    How long a job is planned to run. Limit: as it asked, which is a promise: nobody who has room kept starts late for another's sake.
+    History: as the last runs of its kind did (`expected_ms`), twice that once it has run longer, never above its limit; limits that are
+    asked far too high then keep no room, and a start that was told may come later. Limits are still what stops jobs, and what windows of
+    maintenance go by.
+    """
     reservations: int = 16
     """Blocked gangs with a reservation at a time, over all queues; see limits.RESERVATIONS_MAX, which it cannot exceed."""
     reserve_window_ms: int = 86_400_000

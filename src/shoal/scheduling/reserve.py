@@ -35,12 +35,12 @@ from shoal.scheduling.board import Board
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import wish_of
-from shoal.scheduling.horizon import NEVER, Firsts
+from shoal.scheduling.horizon import NEVER, Firsts, after
 from shoal.scheduling.ledger import Board as LedgerBoard
 from shoal.scheduling.ledger import Ground, Ledger
 from shoal.scheduling.options import GroupOption, Option, inside_host, options_of
 from shoal.scheduling.order import Candidate
-from shoal.scheduling.pending import NO_LIMIT, Lane, ShapeState
+from shoal.scheduling.pending import Lane, ShapeState
 from shoal.scheduling.place import Placement, Refusal, place, place_options, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge, QuotaTree
@@ -160,7 +160,7 @@ class Reservations:
         """
         if not claimed and self.is_full_for(candidate.lane.state):
             return Refusal.ROOM
-        ends_ms, closed = self._ends_ms(candidate.lane.limit_ms), self.closed_to(candidate)
+        ends_ms, closed = after(self._now_ms, candidate.lane.run_ms), self.closed_to(candidate)
         found = self._place(candidate, NEVER, closed)
         if found is Refusal.ROOM and any(reserved.start_ms >= ends_ms for reserved in self.made):
             found = self._place(candidate, ends_ms, closed)
@@ -172,13 +172,13 @@ class Reservations:
 
     def closed_to(self, candidate: Candidate) -> Flags | None:
         """The nodes that somebody else has before the candidate would end; None where there are none. As it is now."""
-        ends_ms = self._ends_ms(candidate.lane.limit_ms)
+        ends_ms = after(self._now_ms, candidate.lane.limit_ms)
         return self._board.windows.closed(self._now_ms, ends_ms, candidate.lane.state.passes)
 
     def _note_wake(self, candidate: Candidate) -> None:
         """A candidate that windows keep out may start when the first of them ends."""
         windows, limit_ms = self._board.windows, candidate.lane.limit_ms
-        for name, window in windows.meeting(self._now_ms, self._ends_ms(limit_ms), candidate.lane.state.passes):
+        for name, window in windows.meeting(self._now_ms, after(self._now_ms, limit_ms), candidate.lane.state.passes):
             if fits_between(windows.reservations[name].spec, limit_ms):
                 self.wake_ms = window.end_ms if self.wake_ms is None else min(self.wake_ms, window.end_ms)
 
@@ -244,7 +244,7 @@ class Reservations:
 
     def settle(self, candidate: Candidate, placement: Placement) -> None:
         """The placement was seated and charged."""
-        ends_ms = self._ends_ms(candidate.lane.limit_ms)
+        ends_ms = after(self._now_ms, candidate.lane.run_ms)
         parts = parts_of(placement)
         self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts))
         self._some_end = self._some_end or ends_ms < NEVER
@@ -257,9 +257,6 @@ class Reservations:
     def hiding(self) -> bool:
         """True if something failed on room that is free, but kept."""
         return bool(self.made)
-
-    def _ends_ms(self, limit_ms: int) -> int:
-        return NEVER if limit_ms >= NO_LIMIT else self._now_ms + limit_ms
 
     def _leaves_quota(self, queue: str, charge: Charge, ends_ms: int) -> bool:
         """True if with this charge every reservation that starts before `ends_ms` may still be charged at its start."""
@@ -317,17 +314,17 @@ class Reservations:
 
     def _earliest(self, candidate: Candidate, until_ms: int) -> Reserved | None:
         """The first time up to `until_ms` at which the gang fits beside everything reserved so far."""
-        state, limit_ms = candidate.lane.state, candidate.lane.limit_ms
+        state, lane = candidate.lane.state, candidate.lane
         options = tuple(least(option) for option in options_of(state, self._board.columns))
         time_ms: int | None = self._first_time(candidate, options)
         for tried in range(limits.RESERVE_TRIES_PER_JOB_MAX):
             if time_ms is None or time_ms > until_ms:
                 break
             self._tries += 1
-            end_ms = NEVER if limit_ms >= NO_LIMIT else time_ms + limit_ms
+            end_ms = after(time_ms, lane.run_ms)
             later = self._later(time_ms, end_ms)
             released = self._board.horizon.released_by(time_ms, self._board.quota.tree_of(candidate.queue))
-            closed = self._board.windows.closed(time_ms, end_ms, state.passes)
+            closed = self._board.windows.closed(time_ms, after(time_ms, lane.limit_ms), state.passes)
             with self._quota_at(time_ms, released, (), end_ms), later.rooms.closing(closed):
                 found = place_options(Ledger(later), candidate.queue, state.shape, options, self._policy)
                 slack = self._board.quota.slack(candidate.queue, found.charge) if isinstance(found, Placement) else {}

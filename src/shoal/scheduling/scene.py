@@ -43,7 +43,7 @@ def board_of(scene: Scene) -> Board:
     board = Board.of(scene.snapshot)
     for node, devices in sorted(scene.dirty.items()):
         board.mark_dirty(node, devices)
-    board.use_policy(scene.policy.age_unit_ms, scene.policy.half_life_ms)
+    board.use_policy(scene.policy)
     return board
 
 

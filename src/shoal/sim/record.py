@@ -19,7 +19,7 @@ class Record:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        world.on_end = self._note
+        world.on_end = self.note
         self.number = array("q")
         self.submit = array("q")
         self.start = array("q")
@@ -76,7 +76,7 @@ class Record:
             saved_ms = max(job.started_ms, job.checkpointed_ms or 0)
             self.lost_gpu_us += max(0, at_ms - saved_ms) * sum(member.gpu_milli for member in picture.allocations)
 
-    def _note(self, job: Job) -> None:
+    def note(self, job: Job) -> None:
         """A job has ended. An array's parent is no work of its own."""
         if job.is_array:
             return

@@ -49,6 +49,7 @@ from shoal.scheduling.check import check_plan, check_snapshot
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.forecasts import Forecasts
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.runtimes import RunTimes
 from shoal.sim.machines import Machines, Reports
 from shoal.sim.record import Record
 from shoal.sim.world import World
@@ -87,6 +88,10 @@ class Replay:
         self.machines = Machines()
         self.record = Record(self.world)
         self.forecasts = Forecasts()
+        self.run_times = RunTimes()
+        self._by_history = course.policy.estimate == "history"
+        if self._by_history:
+            self.world.on_end = self._note_end
         self.now_ms = BASE_MS
         self.cycles = 0
         self.evictions = 0
@@ -104,6 +109,10 @@ class Replay:
         """With `Course.keep_ended`: ids of jobs by name."""
         self._dirty = True
         self._wake_ms: int | None = None
+
+    def _note_end(self, job: Job) -> None:
+        self.record.note(job)
+        self.run_times.note(job)
 
     # --- running -----------------------------------------------------------------------------------------------------------
     def run(self, until_ms: int | None = None) -> None:
@@ -385,6 +394,7 @@ class Replay:
             queue=told.queue,
             now_ms=self.now_ms,
             default_time_ms=told.limit_ms if told.limit_ms is not None or queue is None else queue.spec.default_time_ms,
+            expected_ms=self.run_times.expected_ms(told.project, told.owner, told.spec) if self._by_history else None,
         )
         spec = self._resolved(told)
         if self.course.keep_ended:
@@ -440,7 +450,8 @@ class Replay:
         snapshot = self.world.snapshot()
         faults = list(check_plan(snapshot, plan))
         rebuilt = Board.of(snapshot)
-        rebuilt.use_policy(self.course.policy.age_unit_ms, self.course.policy.half_life_ms)
+        rebuilt.use_policy(self.course.policy)
+        rebuilt.horizon.outlive(self.world.board.horizon.now_ms)
         rebuilt.pending.advance(self.now_ms)
         if rebuilt != self.world.board:
             faults.append("the board that was moved differs from one built anew")

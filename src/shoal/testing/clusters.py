@@ -239,6 +239,8 @@ class Cluster:
 
     def plan(self) -> Plan:
         """What the cycle says now, checked, with nothing carried out."""
+        self.board.use_policy(self.policy)
+        self.board.horizon.outlive(self.now_ms)
         before = self.board.contents()
         plan = schedule(self.board, self.policy, self.now_ms, Rng(self.version))
         self.board.pending.advance(self.now_ms)
@@ -330,7 +332,7 @@ class Cluster:
 
 _JOB_FIELDS = (
     *("queue", "priority", "state", "not_before_ms", "project", "avoid", "array", "queued_ms", "attempt", "reason", "cancel", "id"),
-    *("time_limit_ms", "started_ms", "owner"),
+    *("time_limit_ms", "expected_ms", "started_ms", "owner"),
 )
 
 

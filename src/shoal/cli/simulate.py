@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shoal.sim.simulate import Progress
 
 NOTHING_PLAYED = "nothing was played"
-OF_TRACES = ("fleet", "policies", "parts", "load", "jobs", "own_queues", "throughputs")
+OF_TRACES = ("fleet", "policies", "parts", "load", "jobs", "own_queues", "throughputs", "guarantees")
 OF_SCENARIOS = ("interleavings", "story")
 PROGRESS_S = 0.2
 """Between two looks of the progress line."""
@@ -46,6 +46,8 @@ PROGRESS_S = 0.2
     "shoal simulate jobs.trace --throughputs throughputs.json --gpu v100 --fleet 16x4",
     "shoal simulate scenario.yaml --story",
     "shoal simulate scenario.yaml --interleavings 100",
+    "shoal simulate log.swf --guarantee research=64 --guarantee vision=32",
+    "shoal simulate scenario.yaml --audit",
 )
 @click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--fleet", metavar="NODESxGPUS|FILE", help="Where it runs: 16x8, 16xh100:8,4xa100:4, or a node table; else what TRACE says.")
@@ -61,6 +63,10 @@ PROGRESS_S = 0.2
 @click.option("--jobs", type=click.IntRange(1), metavar="COUNT", help="Only so many jobs, from the start.")
 @click.option("--own-queues", is_flag=True, help="Keep the queues of the trace; else all jobs share one.")
 @click.option(
+    "--guarantee", "guarantees", multiple=True, metavar="QUEUE=GPUS", help="Give a queue of the trace a guarantee, and see if it was kept."
+)
+@click.option("--audit", is_flag=True, help="Hold what a scenario's queues are guaranteed against what each would have had alone.")
+@click.option(
     "--throughputs", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Steps per second, for Gavel."
 )
 @click.option("--gpu", metavar="MODEL", default="v100", show_default=True, help="The GPU of --throughputs that jobs run on.")
@@ -75,6 +81,8 @@ def simulate(trace: Path, as_json: bool, **given: Any) -> None:
     if given["kind"] == "scenario" or (given["kind"] is None and trace.suffix in (".yaml", ".yml")):
         _refuse(given, OF_TRACES, "a scenario", "say it in the file")
         _scenario(session, trace, given)
+    elif given["audit"] and not given["guarantees"]:
+        raise Invalid("a trace has no guarantees to audit; give some: --guarantee QUEUE=GPUS")
     else:
         _refuse(given, OF_SCENARIOS, "a trace", "it is for scenarios")
         _trace(session, trace, given)
@@ -84,12 +92,15 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], what: str, instead: s
     """Raises Invalid for an option that would have no effect."""
     for name in names:
         if given[name] not in (None, False, ()):
-            raise Invalid(f"{what} takes no --{name.replace('_', '-').replace('policies', 'policy')}: {instead}")
+            raise Invalid(
+                f"{what} takes no --{name.replace('_', '-').replace('policies', 'policy').replace('guarantees', 'guarantee')}: {instead}"
+            )
 
 
 def _scenario(session: Session, file: Path, given: dict[str, Any]) -> None:
     from msgspec.structs import replace
 
+    from shoal.cli.simulate_screens import audit_lines
     from shoal.formats.scenario import read_scenario
     from shoal.sim.scenario import difference, play, whole_story
 
@@ -102,12 +113,14 @@ def _scenario(session: Session, file: Path, given: dict[str, Any]) -> None:
     seeds = range(given["interleavings"] or scenario.interleavings) if given["seed"] is None else (given["seed"],)
     good = bad = 0
     for seed in seeds:
-        verdict = play(scenario, seed, chart=given["plot"] is not None and seed == seeds[0])
+        verdict = play(scenario, seed, chart=given["plot"] is not None and seed == seeds[0], audited=given["audit"])
         good, bad = good + verdict.good, bad + (not verdict.good)
         if given["plot"] is not None and seed == seeds[0]:
             _draw(session, given["plot"], verdict.name, [(f"interleaving {seed}", verdict.series, verdict.bars)])
-        if session.as_json or given["story"] or not verdict.good:
+        if session.as_json or given["story"] or verdict.faults:
             session.row(replace(verdict, series=None, bars=()), (whole_story if given["story"] else difference)(verdict))
+        if verdict.audit is not None and not session.as_json:
+            session.out("\n".join(audit_lines(verdict.audit)))
     if not session.as_json:
         waits = f"; it waits for {scenario.waits_for}" if scenario.waits_for else ""
         session.out(f"{scenario.name}: {good} of {good + bad} interleavings come out as expected{waits}")
@@ -135,6 +148,7 @@ def _trace(session: Session, file: Path, given: dict[str, Any]) -> None:
         load=1.0 if given["load"] is None else given["load"],
         jobs=given["jobs"],
         own_queues=given["own_queues"],
+        guarantees=dict(_guarantee(text) for text in given["guarantees"]),
         check=given["check"],
         chart=given["plot"] is not None,
     )
@@ -162,6 +176,13 @@ def _bytes_of(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise Invalid(f"{name} cannot be read: {error.strerror}") from error
+
+
+def _guarantee(text: str) -> tuple[str, int]:
+    name, equals, gpus = text.rpartition("=")
+    if not equals or not name or not gpus.isascii() or not gpus.isdigit() or len(gpus) > 9:
+        raise Invalid(f"--guarantee {text}: write QUEUE=GPUS, for example research=64")
+    return name, int(gpus)
 
 
 def _rates(file: Path | None, model: str) -> Rates | None:

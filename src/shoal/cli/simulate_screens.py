@@ -8,6 +8,7 @@ from shoal.render.look import Look, span
 from shoal.render.table import Column, table
 
 if TYPE_CHECKING:
+    from shoal.sim.audit import Audit
     from shoal.sim.metrics import Metrics, SizeClass, Spread
     from shoal.sim.simulate import Simulation
 
@@ -41,6 +42,9 @@ def simulation_screen(simulation: Simulation, look: Look) -> list[str]:
     rows = [(run.policy.name, *_figures(run.metrics)) for run in simulation.runs]
     fleet = f"{simulation.jobs:,} jobs on {simulation.nodes:,} nodes with {simulation.gpus:,} GPUs"
     lines = [f"{simulation.trace}: {fleet}", "", *table((Column("POLICY"), *_FIGURES), rows, look)]
+    for run in simulation.runs:
+        if run.audit is not None:
+            lines += ["", f"guarantees under {run.policy.name}:", *audit_lines(run.audit)]
     if len(simulation.runs) == 1:
         lines += ["", *_by_size(simulation.runs[0].metrics.by_size, look)]
     if simulation.notes:
@@ -74,6 +78,26 @@ def _waits(spread: Spread) -> tuple[str, str, str, str]:
 
 def _time(seconds: float) -> str:
     return span(round(seconds * 1_000))
+
+
+def audit_lines(audit: Audit) -> list[str]:
+    """What became of each guarantee, and the first promises that were broken."""
+    if not audit.cell_gpus:
+        return [f"  nothing is promised here: {audit.why}"]
+    lines = []
+    for tenant in audit.tenants:
+        bound, longest = _time(tenant.bound_s), _time(tenant.longest_owed_s)
+        verdict = f"{tenant.broken_count:,} BROKEN" if tenant.broken_count else "kept"
+        more = f", {tenant.own:,} waited for their own queue" if tenant.own else ""
+        unjudged = f", {tenant.unpromised:,} of shapes without a promise" if tenant.unpromised else ""
+        lines.append(
+            f"  {tenant.queue}: {tenant.gpus:,} GPUs in cells of {audit.cell_gpus}, back within {bound}: {verdict}; "
+            f"{tenant.promised:,} jobs, owed room for {longest} at most{more}{unjudged}"
+        )
+        for broken in tenant.broken:
+            alone, owed = _time(broken.alone_s), _time(broken.owed_s)
+            lines.append(f"    {broken.job}: waited {_time(broken.waited_s)}, alone {alone}, owed room for {owed}")
+    return lines
 
 
 def _by_size(classes: tuple[SizeClass, ...], look: Look) -> list[str]:

@@ -181,27 +181,40 @@ class _Run:
         """
         Who preempted comes first: its claims, as far as their room has been freed, are free for it alone.
 
-        Until it starts its charge is held too, so that nobody takes the quota that was freed for it.
+        Until it starts its charge is held too, so that nobody takes the quota that was freed for it; nobody but those whose room is all
+        free already. (Who still stops for it is charged as well: by both, a gang that has its room would be held up for one that has not.)
         """
+        waiting = [candidate for candidate in self._claimants() if not self._place_on_claims(candidate)]
+        for candidate in waiting:
+            self.ledger.charge(candidate.queue, options_of(candidate.lane.state, self.board.columns)[0].charge_least)
+
+    def _claimants(self) -> list[Candidate]:
+        """Waiting jobs with claims, in order; those that may not start now are left out."""
         board = self.board
         filed = ((board.pending.filed(job_id), job_id) for job_id in board.claims_by)
-        for found, job_id in sorted(((f, j) for f, j in filed if f is not None), key=lambda entry: entry[0].key):
-            vertex = board.quota.vertices.get(found.queue)
-            if vertex is None or is_closed(vertex) or board.pending.waits_for_time(job_id):
-                continue
-            self._claimed.add(job_id)
-            candidate = Candidate(found.queue, found.key, found.lane)
-            mark = self.ledger.mark()
-            for claim_id in board.claims_by[job_id]:
-                claim = board.claims[claim_id]
-                row = board.columns.row.get(claim.node)
-                if row is not None:
-                    mask = board.columns.mask_of(row, claim.devices) & board.columns.free_without(row, claim_id)
-                    pieces = board.columns.pieces_of(row, claim.parts, claim.project)
-                    self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes, pieces)
-            if self.attempt(candidate, remember=False) is not None:
-                self.ledger.rewind(mark)
-                self.ledger.charge(found.queue, options_of(found.lane.state, board.columns)[0].charge_least)
+        found: list[Candidate] = []
+        for one, job_id in sorted(((f, j) for f, j in filed if f is not None), key=lambda entry: entry[0].key):
+            vertex = board.quota.vertices.get(one.queue)
+            if vertex is not None and not is_closed(vertex) and not board.pending.waits_for_time(job_id):
+                self._claimed.add(job_id)
+                found.append(Candidate(one.queue, one.key, one.lane))
+        return found
+
+    def _place_on_claims(self, candidate: Candidate) -> bool:
+        """True if the gang starts in the room that is claimed for it."""
+        board = self.board
+        mark = self.ledger.mark()
+        for claim_id in board.claims_by[candidate.job_id]:
+            claim = board.claims[claim_id]
+            row = board.columns.row.get(claim.node)
+            if row is not None:
+                mask = board.columns.mask_of(row, claim.devices) & board.columns.free_without(row, claim_id)
+                pieces = board.columns.pieces_of(row, claim.parts, claim.project)
+                self.ledger.unseat(row, mask, claim.cpu_milli, claim.memory_bytes, pieces)
+        placed = self.attempt(candidate, remember=False) is None
+        if not placed:
+            self.ledger.rewind(mark)
+        return placed
 
     def _preempt(self, candidate: Candidate) -> bool:
         """Victims, unless the gang would rather wait, or the room that it will have soon is being freed already."""

@@ -25,6 +25,7 @@ from shoal.model.event import EventRow
 from shoal.model.job import WAITING, Job
 from shoal.scheduling.explain import explain_job
 from shoal.scheduling.views import queue_views
+from shoal.sim.audit import Audit, Played, Watch, audit
 from shoal.sim.bars import Bar, bars_of
 from shoal.sim.deeds import deed_of, nothing
 from shoal.sim.policies import policy_of
@@ -48,22 +49,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     series: Series | None = None
     """Over time, where a picture was asked for."""
     bars: tuple[Bar, ...] = ()
+    audit: Audit | None = None
+    """Whether guarantees were kept, where that was asked for."""
 
     @property
     def good(self) -> bool:
-        return not self.faults
+        return not self.faults and (self.audit is None or self.audit.kept)
 
 
-def verdicts(scenario: Scenario) -> Iterator[Verdict]:
+def verdicts(scenario: Scenario, *, audited: bool = False) -> Iterator[Verdict]:
     """A play for each of its interleavings; the first is in the order of the file."""
     for seed in range(scenario.interleavings):
-        yield play(scenario, seed)
+        yield play(scenario, seed, audited=audited)
 
 
-def play(scenario: Scenario, seed: int = 0, chart: bool = False) -> Verdict:
+def play(scenario: Scenario, seed: int = 0, *, chart: bool = False, audited: bool = False) -> Verdict:
     """
     One play. Seed 0 keeps the order of the file; others draw the order of what happens at one moment. Without an expectation `always`
-    or at the `end` it stops after the last moment that is looked at. `chart`: keep what a picture needs.
+    or at the `end` it stops after the last moment that is looked at. `chart`: keep what a picture needs. `audited`: guarantees are held
+    against what each queue has alone.
 
     Raises: Invalid for a job that could not be submitted in life either.
     """
@@ -74,6 +78,7 @@ def play(scenario: Scenario, seed: int = 0, chart: bool = False) -> Verdict:
     if chart:
         replay.record.where = []
     judge = _Judge(scenario, replay)
+    watch = Watch(replay, scenario.jobs) if audited else None
     for event in scenario.events:
         replay.plan_deed(event.at.ms, deed_of(event, judge.refused))
     moments = sorted({ms for span, _ in scenario.expect for ms in (span.first_ms, span.last_ms) if ms is not None})
@@ -86,6 +91,7 @@ def play(scenario: Scenario, seed: int = 0, chart: bool = False) -> Verdict:
     except InvariantViolated as error:
         judge.faults.append(f"broken invariant {error.message}")
     faults = tuple(judge.faults[:FAULTS_MAX])
+    found = audit(Played(scenario.jobs, scenario.nodes, scenario.queues, course, watch.waits())) if watch is not None else None
     return Verdict(
         name=scenario.name,
         seed=seed,
@@ -93,6 +99,7 @@ def play(scenario: Scenario, seed: int = 0, chart: bool = False) -> Verdict:
         story=tuple(judge.story),
         cycles=replay.cycles,
         series=replay.record.over_time.series() if chart else None,
+        audit=found,
         bars=bars_of(replay, judge.names()),
     )
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from shoal.base import limits
 from shoal.base.errors import Invalid
+from shoal.base.words import did_you_mean
 from shoal.formats.gavel import Rates, is_gavel, read_gavel
 from shoal.formats.openb import read_nodes, read_pods
 from shoal.formats.philly import read_jobs_table
@@ -25,8 +26,9 @@ from shoal.lifecycle.spec_rules import check_spec
 from shoal.model.job import GpuAsk, JobSpec
 from shoal.model.node import Node
 from shoal.model.part import Partition
-from shoal.model.queue import Queue, QueueSpec
+from shoal.model.queue import Queue, QueueSpec, Quota
 from shoal.scheduling.quota import DEFAULT_QUEUE
+from shoal.sim.audit import Audit, Played, Watch, audit
 from shoal.sim.bars import Bar, bars_of
 from shoal.sim.metrics import Metrics, metrics_of
 from shoal.sim.policies import NamedPolicy
@@ -58,6 +60,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Only so many, from the start."""
     own_queues: bool = False
     """The trace's own queues; else all jobs are in one."""
+    guarantees: dict[str, int] = {}
+    """GPUs that queues of the trace are guaranteed, which they lend; with any, the trace's own queues are kept and the promises audited."""
     check: bool = False
     chart: bool = False
     """Keep what a picture needs: the course of time, and who ran where."""
@@ -70,6 +74,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     cycles: int
     evictions: int = 0
+    audit: Audit | None = None
+    """With `Setting.guarantees`: whether they were kept."""
     series: Series | None = None
     """With `Setting.chart`."""
     bars: tuple[Bar, ...] = ()
@@ -178,15 +184,15 @@ def simulate(workload: Workload, source: str, setting: Setting, progress: Progre
 
 
 def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progress: Progress | None) -> Run:
-    queues = sorted({job.queue for job in jobs} | {DEFAULT_QUEUE})
-    spec = QueueSpec(order=named.order)
+    queues = _queues(jobs, setting, named)
     quiet = replace(named.policy, waits_per_plan=0)  # nobody reads why jobs wait, and what is placed does not depend on it
     course = Course(policy=quiet, seed=setting.seed, check=setting.check)
-    replay = Replay(setting.nodes, (Queue(id=name, spec=spec) for name in queues), jobs, course)
+    replay = Replay(setting.nodes, queues, jobs, course)
     if setting.chart:
         replay.record.where = []
     if progress is not None:
         replay.at_rest = _Teller(progress, named.name, len(jobs)).look
+    watch = Watch(replay, jobs) if setting.guarantees else None
     replay.run()
     left: dict[str, int] = {}
     for job in replay.world.jobs.values():
@@ -196,9 +202,25 @@ def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progr
         metrics=metrics_of(replay.record, replay.world.gpus, left),
         cycles=replay.cycles,
         evictions=replay.evictions,
+        audit=audit(Played(jobs, setting.nodes, queues, course, watch.waits())) if watch is not None else None,
         series=replay.record.over_time.series() if setting.chart else None,
         bars=bars_of(replay),
     )
+
+
+def _queues(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy) -> tuple[Queue, ...]:
+    """The queues of a trace; where some have guarantees, under one that brings the rest of the fleet."""
+    names = sorted({job.queue for job in jobs} | {DEFAULT_QUEUE})
+    for unknown in sorted(set(setting.guarantees) - set(names)):
+        raise Invalid(f"no job of this trace is in queue {unknown!r}{did_you_mean(unknown, names)}; there are {', '.join(names[:12])}")
+    if not setting.guarantees:
+        return tuple(Queue(id=name, spec=QueueSpec(order=named.order)) for name in names)
+    gpus = sum(len(node.facts.devices) for node in setting.nodes)
+    rest = max(0, gpus - sum(setting.guarantees.values()))
+    top = next(name for name in ("fleet", "fleet.all", "fleet.all.of.it") if name not in names)
+    quotas = {name: {"gpu": Quota(nominal=setting.guarantees.get(name, 0) * 1_000)} for name in names}
+    below = (Queue(id=name, spec=QueueSpec(parent=top, order=named.order, quotas=quotas[name])) for name in names)
+    return (Queue(id=top, spec=QueueSpec(quotas={"gpu": Quota(nominal=rest * 1_000)})), *below)
 
 
 class _Teller:
@@ -229,7 +251,7 @@ def _playable(workload: Workload, setting: Setting) -> tuple[tuple[TraceJob, ...
             spec = changed[id(job.spec)] = _whole(job.spec) if setting.parts == Partition() else job.spec
             _check(spec)
         shares += job.spec.gpus is not None and job.spec.gpus.share is not None
-        queue = job.queue if setting.own_queues else DEFAULT_QUEUE
+        queue = job.queue if setting.own_queues or setting.guarantees else DEFAULT_QUEUE
         submit_ms = job.submit_ms if setting.load == 1 else round(job.submit_ms / setting.load)
         same = spec is job.spec and queue == job.queue and submit_ms == job.submit_ms
         jobs.append(job if same else replace(job, spec=spec, queue=queue, submit_ms=submit_ms))

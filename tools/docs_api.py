@@ -18,6 +18,7 @@ Printed from `shoal.api.table` by `tools/docs_api.py` (`make docs`); change the 
 
 - JSON, unless a row says otherwise. Times are milliseconds since 1970 (`*_ms`); enumerations may grow, so cope with values you do not know.
 - `Authorization: Bearer TOKEN`. *Needs* is the least role: viewer, member, maintainer, admin; `node` and `join` are what machines have.
+  A member changes the jobs that it owns; a maintainer, everybody's of the project.
 - Errors are problem documents: [errors.md](errors.md). An unknown field in a request is one of them.
 - Creates take `Idempotency-Key`: the same key gives what its first request made, with `Idempotency-Replayed: true`.
 - `ETag` and `If-Match` guard what people declare (queues).

@@ -18,7 +18,7 @@ from shoal.base.errors import Conflict, Fault, Invalid, NotFound
 from shoal.control.access import Caller, see_project
 from shoal.control.answers import chain, done, then
 from shoal.control.elements import bring_to_birth
-from shoal.control.finding import find_job
+from shoal.control.finding import find_job, find_job_to_change
 from shoal.control.lanes import JobSubject
 from shoal.control.submissions import Submission, Submitted, submit_batch, submit_job, time_faults
 from shoal.lifecycle.array import counted
@@ -146,7 +146,7 @@ def cancel_job(plane: Plane, caller: Caller, project: str, ref: str, ask: Cancel
     """
     if ask.mode is CancelMode.NONE:
         raise Invalid("a cancel is graceful or force", (Fault("a cancel is graceful or force", "/mode", allowed=("graceful", "force")),))
-    job = find_job(plane, caller, project, ref)
+    job = find_job_to_change(plane, caller, project, ref, "cancelling")
     event = CancelRequested(mode=ask.mode, reason=ask.reason, grace_ms=ask.grace_ms)
     answer = _advance(plane, caller, job, event)
     if job.is_array and job.state not in ENDED:
@@ -157,27 +157,27 @@ def cancel_job(plane: Plane, caller: Caller, project: str, ref: str, ask: Cancel
 
 def hold_job(plane: Plane, caller: Caller, project: str, ref: str, reason: str = "") -> Future[Job]:
     """The job HELD: it does not start. Raises, by the future, Conflict for one that has started."""
-    return _ask_all(plane, caller, find_job(plane, caller, project, ref), JobHeld(reason=reason))
+    return _ask_all(plane, caller, find_job_to_change(plane, caller, project, ref, "holding"), JobHeld(reason=reason))
 
 
 def release_job(plane: Plane, caller: Caller, project: str, ref: str) -> Future[Job]:
     """A held job, QUEUED again."""
-    return _ask_all(plane, caller, find_job(plane, caller, project, ref), JobUnheld())
+    return _ask_all(plane, caller, find_job_to_change(plane, caller, project, ref, "releasing"), JobUnheld())
 
 
 def requeue_job(plane: Plane, caller: Caller, project: str, ref: str, reason: str = "") -> Future[Job]:
     """The job on its way to another attempt, with the same id. Of an array: only its elements one by one."""
-    return _advance(plane, caller, find_job(plane, caller, project, ref), RequeueRequested(reason=reason))
+    return _advance(plane, caller, find_job_to_change(plane, caller, project, ref, "requeueing"), RequeueRequested(reason=reason))
 
 
 def resize_job(plane: Plane, caller: Caller, project: str, ref: str, size: int | None) -> Future[Job]:
     """The job that shall have so many nodes, or with None as many as there is room for. It has them once a cycle has seen to it."""
-    return _advance(plane, caller, find_job(plane, caller, project, ref), ResizeRequested(size=size))
+    return _advance(plane, caller, find_job_to_change(plane, caller, project, ref, "resizing"), ResizeRequested(size=size))
 
 
 def update_job(plane: Plane, caller: Caller, project: str, ref: str, patch: JobPatch) -> Future[Job]:
     """The job with another priority, time limit or queue; of an array, its elements too."""
-    job = find_job(plane, caller, project, ref)
+    job = find_job_to_change(plane, caller, project, ref, "changing")
     changed: dict[str, tuple[Any, Any]] = {}
     if patch.priority is not None:
         changed["priority"] = (None, patch.priority)

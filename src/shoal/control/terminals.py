@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shoal.base import limits
 from shoal.base.errors import Conflict, NotFound, Unavailable
 from shoal.control.access import Caller
-from shoal.control.jobs import get_job
+from shoal.control.finding import find_job_to_change
 from shoal.model.attempt import Allocation, AllocationState
 from shoal.model.wire import ExecRequest, ExecSession
 
@@ -67,7 +67,7 @@ def open_terminal(plane: Plane, caller: Caller, project: str, ref: str, request:
 
     Raises: NotFound for no such job or rank, Conflict for a job that does not run, Unavailable over TERMINALS_MAX.
     """
-    job = get_job(plane, caller, project, ref)
+    job = find_job_to_change(plane, caller, project, ref, "opening a terminal in")
     allocation = _place_of(plane, job.id, job.address, request.rank)
     now_ms = plane.clock.monotonic_ms()
     call = ExecSession(session=plane.ids.uuid(plane.clock.now_ms()), allocation=allocation.id, request=request)

@@ -71,6 +71,14 @@ def test_shares_of_one_gpu_and_instances_of_another_run_side_by_side(place: Inst
     assert {view["SHOAL_GPU_SHARE_PROFILE"] for view in views[2:]} == {"1g.10gb"}
     assert [api.jobs.get(number).places[0][2] for number in (*shares, *instances)] == [(shared,), (shared,), (cut,), (cut,)]
 
+    seen = api.nodes.get("n1").devices
+    assert [device.gives for device in seen] == ["mps=48", "mig"]
+    assert [[(part.part, part.job) for part in device.parts] for device in seen] == [
+        [("400/1000 mps", str(shares[0])), ("251/1000 mps", str(shares[1]))],
+        [("1g.10gb@6", str(instances[0])), ("1g.10gb@5", str(instances[1]))],
+    ]
+    assert [(rank.gpus, rank.parts) for rank in api.jobs.get(instances[1]).ranks] == [((1,), ("1g.10gb@5",))]
+
     waiting = [submit(place, {"share": 500}), submit(place, {"count": 1})]
     eventually(lambda: all(why(api, number) for number in waiting), 20, "both to wait for a reason")
     assert {api.jobs.get(number).job.state for number in waiting} == {JobState.QUEUED}

@@ -45,6 +45,8 @@ SHARES_PER_GPU_MAX: Final = 48
 PARTS_PER_NODE_MAX: Final = GPUS_PER_NODE_MAX * SHARES_PER_GPU_MAX
 CPUS_PER_NODE_MAX: Final = 4_096
 MEMORY_BYTES_MAX: Final = 1 << 50
+RANKS_TOLD_MAX: Final = 1_024
+"""Ranks that the view of a job tells with their devices: 128 nodes of eight, 100 kB."""
 ARRAY_TASKS_MAX: Final = 10_000
 GROUPS_PER_JOB_MAX: Final = 64
 DEPENDENCIES_PER_JOB_MAX: Final = 1_000

@@ -16,12 +16,16 @@ from shoal.cli.session import Session, leave, open_session
 if TYPE_CHECKING:
     from shoal.run.up import Brought
 
+PARTS_HELP = "How real GPUs may be given: whole, mps=16, time-slice=4, mig, or mig=3g.40gb@4/1g.10gb@0 (these only)."
 LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 
 
 @command("up", "shoal up", "shoal up --nodes 2 --pretend h100:8", "shoal up --port 0 --state-dir /tmp/try", "shoal up --foreground")
 @click.option("--nodes", "-N", type=int, metavar="COUNT", help="Agents on this machine; as last time, or 1.")
-@click.option("--pretend", metavar="MODEL:COUNT", help="Pretended GPUs on each node, for example h100:8, in place of real ones.")
+@click.option(
+    "--pretend", metavar="MODEL:COUNT[+PARTS]", help="Pretended GPUs on each node in place of real ones: h100:8, or a100:4+mig,l40s:2+mps."
+)
+@click.option("--parts", metavar="FORM", help=PARTS_HELP)
 @click.option("--pool", metavar="NAME", help="Pool that these nodes are in; as last time, or default.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), metavar="NUMBER", help="Port of the server; as last time, or 7461. 0: any free one."
@@ -54,7 +58,7 @@ def up(foreground: bool, as_json: bool, **asked: Any) -> None:
     from shoal.run.up import Asked, bring_up
 
     session = open_session(as_json)
-    named = {name: asked[name] for name in ("nodes", "pretend", "pool", "host", "port", "database")}
+    named = {name: asked[name] for name in ("nodes", "pretend", "parts", "pool", "host", "port", "database")}
     wish = Asked(**named, server_options=_server_options(asked))
     brought = bring_up(_state_dir(session), wish, session.note)
     session.show(brought, lambda _: _told(session, brought))
@@ -166,7 +170,8 @@ def down(grace: str | None, keep_jobs: bool, as_json: bool) -> None:
 @click.option("--token", metavar="TEXT", help="Join token; else $SHOAL_JOIN_TOKEN. Others on this machine may see arguments.")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="File with the join token.")
 @click.option("--name", metavar="NAME", help="The node's name; this host's by default.")
-@click.option("--pretend", metavar="MODEL:COUNT", help="Pretended GPUs in place of real ones.")
+@click.option("--pretend", metavar="MODEL:COUNT[+PARTS]", help="Pretended GPUs in place of real ones.")
+@click.option("--parts", metavar="FORM", help=PARTS_HELP)
 @click.option("--pool", metavar="NAME", help="Pool that the node is in; default unless said.")
 @click.option("--topology", multiple=True, metavar="LEVEL=NAME", help="Where it stands, from the widest level inwards: rack=r1.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Free text for people and tools.")

@@ -21,14 +21,16 @@ from shoal.control.elements import bring_to_birth
 from shoal.control.finding import find_job, find_job_to_change
 from shoal.control.lanes import JobSubject
 from shoal.control.submissions import Submission, Submitted, submit_batch, submit_job, time_faults
+from shoal.formats.partition import part_text
 from shoal.lifecycle.array import counted
 from shoal.lifecycle.job import advance_job
+from shoal.model.attempt import Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.event import CancelRequested, Event, JobHeld, JobUnheld, JobUpdated, RequeueRequested, ResizeRequested
 from shoal.model.job import ENDED, CancelMode, Job, JobState
 from shoal.model.snapshot import Picture
 from shoal.model.values import Duration
-from shoal.model.wire import Explanation, JobPage, JobPatch, JobView
+from shoal.model.wire import Explanation, JobPage, JobPatch, JobView, RankView
 from shoal.store.protocol import JobQuery
 
 if TYPE_CHECKING:
@@ -101,11 +103,26 @@ def view_job(plane: Plane, caller: Caller, project: str, ref: str) -> JobView:
     return JobView(
         job=job,
         places=tuple((a.node, a.node_rank, a.gpus_touched, str(a.state)) for a in members),
+        ranks=_ranks(plane, members),
         samples=samples,
         why=plane.schedule.explain(job.id, plane.clock.now_ms()) if job.id in plane.world.jobs and not job.is_array else None,
         elements={str(state): count for state, count in sorted(counts.items())},
         predicted=picture.attempt.predicted if picture is not None and picture.attempt is not None else "",
     )
+
+
+def _ranks(plane: Plane, members: tuple[Allocation, ...]) -> tuple[RankView, ...]:
+    """Which task sees which devices."""
+    seats = sorted(((task, member.node) for member in members for task in member.tasks), key=lambda seat: seat[0].rank)
+    found = []
+    for task, node_id in seats[: limits.RANKS_TOLD_MAX]:
+        node = plane.world.nodes.get(node_id)
+        index = {device.uuid: device.index for device in node.facts.devices} if node is not None else {}
+        devices = (*task.devices, *(part.device for part in task.parts))
+        gpus = tuple(index[uuid] for uuid in devices if uuid in index)
+        parts = tuple(part_text(part) for part in task.parts)
+        found.append(RankView(rank=task.rank, node=node_id, gpus=gpus, devices=devices, parts=parts))
+    return tuple(found)
 
 
 def why_job(plane: Plane, caller: Caller, project: str, ref: str) -> Explanation:

@@ -18,11 +18,13 @@ from shoal.control.answers import then
 from shoal.control.lanes import RecordSubject
 from shoal.control.reports import join_node, poll_commands, record_upload, register_node
 from shoal.control.tokens import revoke_tokens_of
+from shoal.formats.partition import part_text, partition_text
 from shoal.lifecycle import node as lifecycle
 from shoal.model.attempt import Allocation
 from shoal.model.change import ChangeSet
 from shoal.model.node import Device, Node
-from shoal.model.wire import DeviceView, NodeView, NodeWindow
+from shoal.model.part import DevicePart
+from shoal.model.wire import DeviceView, NodeView, NodeWindow, PartView
 from shoal.scheduling.windows import FOREVER, covers, window_meeting
 
 if TYPE_CHECKING:
@@ -117,10 +119,17 @@ def _view(plane: Plane, caller: Caller, node: Node) -> NodeView:
     held = plane.world.live_on(node.id)
     link = plane.links.link(node.id)
     by_device = {uuid: allocation for allocation in held for uuid in allocation.devices}
+    in_parts: dict[str, list[tuple[Allocation, DevicePart]]] = {}
+    for allocation in held:
+        for part in allocation.parts:
+            in_parts.setdefault(part.device, []).append((allocation, part))
     seen = [allocation for allocation in held if caller.project in (None, allocation.project)]
     return NodeView(
         node=node,
-        devices=tuple(_device_view(plane, caller, d, by_device.get(d.uuid), d.uuid in link.dirty) for d in node.facts.devices),
+        devices=tuple(
+            _device_view(plane, caller, d, (by_device.get(d.uuid), in_parts.get(d.uuid, [])), d.uuid in link.dirty)
+            for d in node.facts.devices
+        ),
         cpu_milli_free=node.facts.cpus * 1_000 - sum(a.cpu_milli for a in held),
         memory_bytes_free=node.facts.memory_bytes - sum(a.memory_bytes for a in held),
         jobs=tuple(dict.fromkeys(_address(plane, allocation) for allocation in seen)),
@@ -138,17 +147,29 @@ def _windows(plane: Plane, node: Node) -> tuple[NodeWindow, ...]:
     return tuple(NodeWindow(name=r.id, start_ms=w.start_ms, end_ms=w.end_ms, reason=r.spec.reason) for w, r in found)
 
 
-def _device_view(plane: Plane, caller: Caller, device: Device, holder: Allocation | None, dirty: bool) -> DeviceView:
+def _device_view(
+    plane: Plane, caller: Caller, device: Device, held: tuple[Allocation | None, list[tuple[Allocation, DevicePart]]], dirty: bool
+) -> DeviceView:
+    holder, in_parts = held
     seen = holder if holder is not None and caller.project in (None, holder.project) else None
     return DeviceView(
         uuid=device.uuid,
         index=device.index,
         model=device.model,
         memory_bytes=device.memory_bytes,
-        state=str(lifecycle.device_state(device, holder is not None, dirty)),
+        state=str(lifecycle.device_state(device, holder is not None or bool(in_parts), dirty)),
         job=_address(plane, seen) if seen is not None else None,
         job_id=seen.job if seen is not None else None,
+        gives=partition_text(device.partition),
+        parts=tuple(_part_view(plane, caller, allocation, part) for allocation, part in in_parts),
     )
+
+
+def _part_view(plane: Plane, caller: Caller, holder: Allocation, part: DevicePart) -> PartView:
+    told = {"part": part_text(part), "charge": part.charge}
+    if caller.project not in (None, holder.project):
+        return PartView(**told)  # type: ignore[arg-type]
+    return PartView(**told, job=_address(plane, holder), job_id=holder.job)  # type: ignore[arg-type]
 
 
 def _address(plane: Plane, allocation: Allocation) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.base import limits
-from shoal.model.part import MigInstance, Partition
+from shoal.model.part import DevicePart, MigInstance, Partition
 
 FORMS: Final = "whole, mps, mps=16, time-slice=4, mig, or mig=3g.40gb@4/1g.10gb@0"
 
@@ -33,6 +33,20 @@ def partition_of(text: str) -> Partition:
     if mode == "mig":
         return Partition(whole=False, mig="fixed", instances=tuple(sorted((_instance(one) for one in rest.split("/")), key=_by_start)))
     raise ValueError(f"parts {text!r} are not known; give {FORMS}")
+
+
+def partition_text(partition: Partition) -> str:
+    """The text that `partition_of` reads as this."""
+    if partition.mig == "fixed":
+        return "mig=" + "/".join(f"{one.profile}@{one.start}" for one in partition.instances)
+    if partition.mig != "off":
+        return "mig"
+    return "whole" if partition.soft == "off" else f"{partition.soft}={partition.shares_max}"
+
+
+def part_text(part: DevicePart) -> str:
+    """A part that somebody has: `1g.10gb@6` an instance and its start, `250/1000 mps` a soft share."""
+    return f"{part.profile}@{part.start}" if part.mode == "mig" else f"{part.thousandths}/1000 {part.mode}"
 
 
 def _by_start(instance: MigInstance) -> tuple[int, str]:

@@ -247,6 +247,17 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: int = 0
 
 
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a GPU that is held; the job is told to whom may see it."""
+
+    part: str
+    """`1g.10gb@6` an instance and its start, `250/1000 mps` a soft share."""
+    charge: int
+    """What it counts for, in thousandths of the GPU."""
+    job: str | None = None
+    job_id: str | None = None
+
+
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     """A device as people see it: its state follows from allocations and reports, and is stored nowhere."""
 
@@ -256,7 +267,12 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     state: str
     job: str | None = None
+    """Who has all of it."""
     job_id: str | None = None
+    gives: str = "whole"
+    """What it may be given as: `whole`, `mps=16`, `time-slice=4`, `mig`, or the MIG instances that it is cut into."""
+    parts: tuple[PartView, ...] = ()
+    """Parts of it that are held."""
 
 
 class NodeWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,12 +327,25 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
+class RankView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one task is: its rank, its node, and the GPUs that it sees, by their numbers on the node and by UUID."""
+
+    rank: int
+    node: str
+    gpus: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """As in a node's view, of the GPU at the same place in `gpus`."""
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """`shoal status`: the job, where it is, what it uses, why it waits."""
 
     job: Job
     places: tuple[tuple[str, int, tuple[str, ...], str], ...] = ()
     """(node, node rank, uuids of the GPUs it has or has parts of, allocation state) of the current attempt."""
+    ranks: tuple[RankView, ...] = ()
+    """Ranks of the current attempt on their devices, ascending; the first RANKS_TOLD_MAX."""
     samples: tuple[Sample, ...] = ()
     why: Explanation | None = None
     elements: dict[str, int] = {}

@@ -145,17 +145,33 @@ def _places(view: JobView, look: Look) -> list[str]:
     rows = []
     for node, rank, devices, state in view.places:
         sample = samples.get(f"{view.job.id}.{view.job.attempt}.{rank}")
-        rows.append((str(rank), node, state, str(len(devices) or ""), *_sample_cells(sample)))
+        rows.append((str(rank), node, state, str(len(devices) or ""), *_ranks_on(view, node), *_sample_cells(sample)))
     columns = (
         Column("NODE RANK", right=True),
         Column("NODE", least=8),
         Column("STATE"),
         Column("GPUS", right=True),
+        Column("RANKS", right=True),
+        Column("ON GPUS", least=12),
         Column("GPU USE", right=True),
         Column("MEMORY", right=True),
         Column("CPU", right=True),
     )
     return ["  " + line for line in table(columns, rows, look)]
+
+
+def _ranks_on(view: JobView, node: str) -> tuple[str, str]:
+    """Ranks on a node, and the GPUs that they see, in the order of ranks."""
+    mine = [rank for rank in view.ranks if rank.node == node]
+    if not mine:
+        return "", ""
+    seen = dict.fromkeys(
+        f"{gpu}:{rank.parts[at - len(rank.gpus)]}" if at >= len(rank.gpus) - len(rank.parts) else str(gpu)
+        for rank in mine
+        for at, gpu in enumerate(rank.gpus)
+    )
+    first, last = mine[0].rank, mine[-1].rank
+    return f"{first}" if first == last else f"{first}-{last}", " ".join(seen)
 
 
 def _sample_cells(sample: Sample | None) -> tuple[str, str, str]:

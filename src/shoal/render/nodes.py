@@ -48,11 +48,19 @@ def _window(window: NodeWindow, look: Look) -> str:
 
 def legend(look: Look) -> str:
     """What the boxes mean."""
-    parts = [("[12]", "TAKEN", "runs job 12"), ("[  ]", "FREE", "free"), ("[~ ]", "DIRTY", "not yet clean"), ("[! ]", "BROKEN", "broken")]
+    parts = [
+        ("[12]", "TAKEN", "runs job 12"),
+        ("[40%]", "TAKEN", "held in parts"),
+        ("[  ]", "FREE", "free"),
+        ("[~ ]", "DIRTY", "not yet clean"),
+        ("[! ]", "BROKEN", "broken"),
+    ]
     return "  ".join(f"{look.paint(box, _BOX_COLOURS[state])} {words}" for box, state, words in parts)
 
 
 def _mark(device: DeviceView) -> str:
+    if device.parts and device.state == "TAKEN":
+        return f"{min(100, -(-sum(part.charge for part in device.parts) // 10))}%"
     return _MARKS.get(device.state, device.job or "?")
 
 
@@ -129,16 +137,19 @@ def _device_table(view: NodeView, look: Look) -> list[str]:
         broken = known.broken.message if known is not None and known.broken is not None else ""
         island = str(known.island) if known is not None else ""
         state = Cell(device.state, _BOX_COLOURS.get(device.state, ""))
-        rows.append(
-            (str(device.index), device.model, bytes_text(device.memory_bytes), island, state, device.job or "", device.uuid, broken)
-        )
+        parts = ", ".join(f"{part.part} ({part.job or 'not yours'})" for part in device.parts)
+        gives = "" if device.gives == "whole" else device.gives
+        memory = bytes_text(device.memory_bytes)
+        rows.append((str(device.index), device.model, memory, island, gives, state, device.job or "", parts, device.uuid, broken))
     columns = (
         Column("GPU", right=True),
         Column("MODEL"),
         Column("MEMORY", right=True),
         Column("ISLAND", right=True),
+        Column("GIVES", least=8),
         Column("STATE"),
         Column("JOB", right=True),
+        Column("PARTS (JOB)", least=16),
         Column("UUID", least=12),
         Column("WHY", least=10),
     )

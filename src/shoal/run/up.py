@@ -13,7 +13,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -51,6 +51,8 @@ class NodeAsked(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None = None
     topology: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    parts: str | None = None
+    """How its real GPUs may be given in parts; pretended ones say so themselves."""
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -65,6 +67,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: int | None = None
     pretend: str | None = None
+    parts: str | None = None
     pool: str | None = None
     host: str | None = None
     port: int | None = None
@@ -185,6 +188,8 @@ def bring_up_node(state_dir: Path, node: NodeAsked, tell: Tell) -> bool:
     place = Place(state_dir)
     if node.pretend is not None:
         _check_pretend(node.pretend)
+    if node.parts is not None:
+        _check_parts(node.parts, [node])
     with place.locked():
         process = find_process(place.processes, f"agent-{node.name}")
         if process is not None:
@@ -215,6 +220,9 @@ def _wanted(before: Remembered, asked: Asked) -> Remembered:
     if asked.pretend is not None:
         _check_pretend(asked.pretend)
         nodes = [msgspec.structs.replace(node, pretend=asked.pretend) for node in nodes]
+    if asked.parts is not None:
+        _check_parts(asked.parts, nodes)
+        nodes = [msgspec.structs.replace(node, parts=asked.parts) for node in nodes]
     if asked.pool is not None:
         nodes = [msgspec.structs.replace(node, pool=asked.pool) for node in nodes]
     if sum(node.pretend is None for node in nodes) > 1:
@@ -238,6 +246,18 @@ def _check_pretend(pretend: str) -> None:
         raise Invalid(f"--pretend {pretend}: {error}") from error
 
 
+def _check_parts(parts: str, nodes: Sequence[NodeAsked]) -> None:
+    """Raises Invalid for a way to give GPUs that there is not, and where the GPUs are pretended."""
+    from shoal.formats.partition import partition_of
+
+    try:
+        partition_of(parts)
+    except ValueError as error:
+        raise Invalid(f"--parts {parts}: {error}") from error
+    if any(node.pretend is not None for node in nodes):
+        raise Invalid(f"--parts is for real GPUs; pretended ones say so themselves: --pretend h100:8+{parts}")
+
+
 def _as_served(place: Place, before: Remembered, wanted: Remembered, tell: Tell) -> Remembered:
     """`wanted`, but served as the server that runs was told to; says so where something else is wanted."""
     if wanted.host != before.host or wanted.port not in (0, before.port) or wanted.server_options != before.server_options:
@@ -251,8 +271,10 @@ def _as_running(place: Place, before: Remembered, wanted: Remembered, tell: Tell
     nodes = []
     for node in wanted.nodes:
         running = known.get(node.name)
-        if running is not None and running.pretend != node.pretend and find_process(place.processes, f"agent-{node.name}") is not None:
-            tell(f"node {node.name} runs with {running.pretend or 'its real GPUs'}; `shoal down` first to change that")
+        other = running is not None and (running.pretend, running.parts) != (node.pretend, node.parts)
+        if running is not None and other and find_process(place.processes, f"agent-{node.name}") is not None:
+            given = f", given as {running.parts}" if running.parts else ""
+            tell(f"node {node.name} runs with {running.pretend or 'its real GPUs'}{given}; `shoal down` first to change that")
             node = running
         _tell_moved(place, running, node, tell)
         nodes.append(node)
@@ -315,6 +337,7 @@ def _start_agent(place: Place, node: NodeAsked, url: str, started: list[Process]
     options += ["--join-token-file", node.token_file or str(place.root / "join.token")]
     ca_file = node.ca_file or (str(place.root / "ca.pem") if url.startswith("https") and node.url is None else None)
     options += ["--pretend", node.pretend] if node.pretend else []
+    options += ["--parts", node.parts] if node.parts and not node.pretend else []
     options += node.place
     options += ["--ca-file", ca_file] if ca_file else []
     process = start_detached(place.processes, f"agent-{node.name}", (sys.executable, "-m", "shoal.run.agent", *options))

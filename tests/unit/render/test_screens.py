@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shoal.base.errors import Fault, Invalid, NotFound
 from shoal.model import event as ev
@@ -21,7 +22,7 @@ from shoal.model.node import Device, DeviceState, Node, NodeFacts, NodeState
 from shoal.model.queue import QueueSpec, Quota
 from shoal.model.reason import Holder, Reason, ReasonCode
 from shoal.model.values import ArrayList, CountRange
-from shoal.model.wire import DeviceView, Explanation, JobView, NodeView, QueueView, Sample
+from shoal.model.wire import DeviceView, Explanation, JobView, NodeView, PartView, QueueView, RankView, Sample
 from shoal.render.events import event_line
 from shoal.render.faults import error_lines
 from shoal.render.jobs import job_screen, job_table
@@ -76,7 +77,12 @@ def job_view() -> JobView:
         gpus=(("GPU-1", 50, 1), ("GPU-2", 70, 1)),
     )
     places = (("n1", 0, ("GPU-1", "GPU-2"), "RELEASED"), ("n2", 1, ("GPU-3",), "STOPPING"))
-    return JobView(job=FAILED, places=places, samples=(sample,))
+    ranks = (
+        RankView(rank=0, node="n1", gpus=(0, 4), devices=("GPU-1", "GPU-2")),
+        RankView(rank=1, node="n1", gpus=(3,), devices=("GPU-9",), parts=("1g.10gb@6",)),
+        RankView(rank=2, node="n2", gpus=(1,), devices=("GPU-3",)),
+    )
+    return JobView(job=FAILED, places=places, samples=(sample,), ranks=ranks)
 
 
 def why() -> Explanation:
@@ -135,6 +141,8 @@ NODES = (
     ),
     node("cpu1", ()),
 )
+HELD = (PartView(part="3g.40gb@4", charge=500, job="12"), PartView(part="1g.10gb@0", charge=143))
+IN_PARTS = replace(NODES[0], devices=(replace(NODES[0].devices[0], job=None, gives="mig", parts=HELD), *NODES[0].devices[1:]))
 H100 = "gpu/h100"
 QUEUES = (
     QueueView(name="root", parent=None, spec=QueueSpec(), used={H100: 20_000}, running_jobs=3, pending_jobs=5, pending_gpus=16),
@@ -183,6 +191,7 @@ SCREENS: dict[str, Callable[[], list[str]]] = {
     "nodes-wide": lambda: [*node_grid(NODES, WIDE), legend(WIDE)],
     "nodes-narrow": lambda: node_grid(NODES, NARROW),
     "node": lambda: node_screen(NODES[1], WIDE),
+    "node-in-parts": lambda: [*node_grid([IN_PARTS], WIDE), *node_screen(IN_PARTS, WIDE)],
     "queues": lambda: queue_tree(QUEUES, WIDE),
     "queues-ascii": lambda: queue_tree(QUEUES, NARROW),
     "events": lambda: [event_line(row, WIDE, "12" if row.kind == "job" else None) for row in EVENTS],

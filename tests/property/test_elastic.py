@@ -120,7 +120,7 @@ def test_sizes_and_quotas_hold_whatever_happens_and_all_is_given_back(first: int
         replay.run()
         resized += watch.resized
         assert not watch.faults, (seed, watch.faults[:3])
-        assert replay.world.gpus_held == 0, seed
+        assert replay.world.gpu_milli_held == 0, seed
         late = [job.spec.name for job in replay.world.jobs.values() if job.state not in ENDED and _could_run(scenario, job.spec.name)]
         assert not late, (seed, late)
     assert resized > 20, "too little is resized for this to say anything"

@@ -15,17 +15,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal.base import limits
 from shoal.base.errors import Conflict
 from shoal.lifecycle.job import time_events
 from shoal.lifecycle.lease import gone_by
 from shoal.lifecycle.node import register, silence_of
 from shoal.lifecycle.orders import is_wanted
-from shoal.model.command import Commit, Prepare, Stop
+from shoal.model.command import Commit, Prepare, Save, Stop
 from shoal.model.event import (
     AllocationPrepared,
     AllocationReleased,
     AllocationStarted,
     CancelRequested,
+    Checkpointed,
     JobEvicted,
     JobHeld,
     JobUnheld,
@@ -33,13 +35,19 @@ from shoal.model.event import (
     RequeueRequested,
     TaskExited,
 )
-from shoal.model.job import ENDED, LIVE, CancelMode, JobState, Retry, Usage
+from shoal.model.job import ENDED, LIVE, CancelMode, Checkpoint, JobState, Retry, Usage
 from shoal.model.reason import ReasonCode
 from shoal.model.values import Duration
 from shoal.model.wire import Held, Register
 from shoal.testing.gangs import TERMS, Gang, a_node, a_reason, a_spec
 
 NODES = ("n0", "n1", "n2")
+SAVES = (
+    None,
+    Checkpoint(signal="USR1"),
+    Checkpoint(signal="USR1", takes=Duration(100_000)),
+    Checkpoint(every=Duration(40_000), takes=Duration(5_000)),
+)
 LAG_MS = 3_000
 """How far an agent's clock may be behind: less than the skew that the terms allow, by more than one step of time here."""
 STEP_MS = 1_900
@@ -53,6 +61,8 @@ class Work:
     prepare: Prepare
     running: bool = False
     over: bool = False
+    asked: bool = False
+    """To save."""
     fell: bool = False
     """A reboot ended it."""
     exits: dict[int, int] = field(default_factory=dict)
@@ -88,6 +98,9 @@ class Agent:
                 self.start(work, now_ms)
         elif isinstance(body, Commit) and work is not None and not work.over and not work.running:
             self.start(work, now_ms)
+        elif isinstance(body, Save):
+            assert work is not None, "nobody is asked to save who has not started"
+            work.asked = True
         elif isinstance(body, Stop) and (work is None or not work.over):
             if work is None:
                 self.reports.append(AllocationReleased(allocation=body.allocation, attempt=body.attempt))
@@ -140,10 +153,12 @@ class Agent:
 
 
 class GangUnderFire(RuleBasedStateMachine):
-    @initialize(nodes=st.integers(1, 3), tasks=st.integers(1, 2), retries=st.integers(0, 2), limit=st.booleans())
-    def begin(self, nodes: int, tasks: int, retries: int, limit: bool) -> None:
+    @initialize(
+        nodes=st.integers(1, 3), tasks=st.integers(1, 2), retries=st.integers(0, 2), limit=st.booleans(), saves=st.sampled_from(SAVES)
+    )
+    def begin(self, nodes: int, tasks: int, retries: int, limit: bool, saves: Checkpoint | None) -> None:
         time = Duration(120_000) if limit else None
-        self.gang = Gang(a_spec(nodes, tasks_per_node=tasks, retry=Retry(limit=retries), time=time))
+        self.gang = Gang(a_spec(nodes, tasks_per_node=tasks, retry=Retry(limit=retries), time=time, checkpoint=saves))
         self.agents = {name: Agent(name, self.gang.now_ms) for name in NODES}
         self.mail: dict[str, list[Any]] = {name: [] for name in NODES}
         self.told: list[Any] = []
@@ -233,6 +248,15 @@ class GangUnderFire(RuleBasedStateMachine):
                 agent.exit(work, left[0], exit_code, self.gang.now_ms, stopped=False)
                 return
 
+    @rule(name=st.sampled_from(NODES), off_ms=st.sampled_from([0, 0, -1_000_000, 1_000_000]))
+    def the_job_says_that_it_has_saved(self, name: str, off_ms: int) -> None:
+        """By a clock that may be far off."""
+        agent = self.agents[name]
+        for work in agent.work.values():
+            if work.running:
+                agent.say(Checkpointed, work, at_ms=self.gang.now_ms + off_ms, answers=work.asked)
+                return
+
     @rule(name=st.sampled_from(NODES), really=st.booleans())
     def a_node_is_cut_off(self, name: str, really: bool) -> None:
         self.agents[name].connected = self.agents[name].connected and not really
@@ -289,7 +313,35 @@ class GangUnderFire(RuleBasedStateMachine):
         self.gang.tell(JobEvicted(attempt=self.gang.job.attempt, reason=a_reason(ReasonCode.PREEMPTED)))
         self.post()
 
+    @precondition(lambda self: self.gang.job.state is JobState.QUEUED and self.gang.job.spec.checkpoint is not None)
+    @rule(by_ms=st.sampled_from([1_000, 30_000, 38_000]))
+    def it_runs_and_is_asked_to_save(self, by_ms: int) -> None:
+        """All in one, since by chance it hardly ever comes to that."""
+        self.things_go_well_for_a_while(2, 3)
+        self.time_passes(by_ms)
+        if self.gang.job.state is JobState.RUNNING:
+            self.gang.tell(JobEvicted(attempt=self.gang.job.attempt, reason=a_reason(ReasonCode.PREEMPTED)))
+            self.post()
+            for name in NODES:
+                self.agent_polls(name, True)
+
     # --- what must hold --------------------------------------------------------------------------------------------------
+    @invariant()
+    def nobody_is_left_time_to_save_for_ever_or_beyond_his_time_limit(self) -> None:
+        if not hasattr(self, "agents") or self.gang.picture.attempt is None:
+            return
+        job, by_ms = self.gang.job, self.gang.picture.attempt.save_by_ms
+        if by_ms is None or job.state is not JobState.PREEMPTING:
+            return
+        assert by_ms <= self.gang.now_ms + limits.CHECKPOINT_WAIT_MS_MAX
+        assert job.started_ms is not None
+        assert job.time_limit_ms is None or by_ms <= job.started_ms + job.time_limit_ms
+
+    @invariant()
+    def no_checkpoint_is_of_tomorrow(self) -> None:
+        if hasattr(self, "agents") and self.gang.job.checkpointed_ms is not None:
+            assert self.gang.job.checkpointed_ms <= self.gang.now_ms
+
     @invariant()
     def at_most_one_attempt_has_a_process(self) -> None:
         if not hasattr(self, "agents"):

@@ -87,6 +87,10 @@ def _current(job: Job, attempt: Attempt | None, members: Sequence[Allocation]) -
         found.append(f"attempt {attempt.id} gives a rank twice, out of {ranks[:8]}")
     if not attempt.ranks and ranks != list(range(len(ranks))):
         found.append(f"attempt {attempt.id} has ranks {ranks[:8]}, not 0 to {len(ranks) - 1}")
+    if job.state is JobState.PREEMPTING and attempt.save_by_ms is None:
+        waiting = [a.id for a in members if a.state in HOLDING and not a.stop_sent and any(t.rank not in a.exits for t in a.tasks)]
+        if waiting:
+            found.append(f"job {job.address} gives its room away and {waiting[0]} was neither stopped nor left time to save")
     if attempt.ended_ms is not None:
         found.append(f"job {job.address} is {job.state} and attempt {attempt.id} has ended")
     if job.state is JobState.RUNNING and job.spec.nodes is not None and not job.spec.groups and len(staying) < job.spec.nodes.low:

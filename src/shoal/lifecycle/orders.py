@@ -17,7 +17,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from shoal.model.attempt import HOLDING, Allocation, AllocationState
-from shoal.model.command import Command, Commit, Member, Regroup, Stop
+from shoal.model.command import Command, Commit, Member, Regroup, Save, Stop
 from shoal.model.snapshot import Picture
 
 
@@ -25,8 +25,11 @@ def is_wanted(command: Command, allocation: Allocation | None) -> bool:
     """
     Whether the command still is what should happen; `allocation` is its allocation as stored now, None when it is not known.
 
-    A Stop always is: at worst it stops what should not run. One that is not wanted is confirmed without being handed out.
+    A Stop always is: at worst it stops what should not run. Nobody is asked to save once he is being stopped. A command that is not wanted
+    is confirmed without being handed out.
     """
+    if isinstance(command, Save):
+        return allocation is not None and allocation.state is AllocationState.STARTED
     return isinstance(command, Stop) or (allocation is not None and allocation.state in HOLDING)
 
 

@@ -249,6 +249,7 @@ def _job(behaviour: Behaviour, spec: JobSpec, number: int) -> TraceJob:
         exit_code=behaviour.exit_code,
         prepare_ms=behaviour.prepares_in.ms,
         stop_ms=behaviour.stops_in.ms,
+        save_ms=None if behaviour.saves_in is None else behaviour.saves_in.ms,
     )
 
 

@@ -80,6 +80,7 @@ class Behaviour(Spec, frozen=True, kw_only=True):
     exit_code: int = 0
     prepares_in: Duration = _ZERO
     stops_in: Duration = _ZERO
+    saves_in: Duration | None = None
     times: int = 1
     every: Duration = _ZERO
     project: str = "default"

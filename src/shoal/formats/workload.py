@@ -37,6 +37,8 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """From the claim of a node until the node says that it is prepared."""
     stop_ms: int = 0
     """From the wish to stop until the tasks are gone; a kill does not wait for it."""
+    save_ms: int | None = None
+    """From when it is asked to save until it says that it has, and then its next attempt goes on from there; None: it never says so."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

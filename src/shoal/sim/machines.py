@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.formats.workload import TraceJob
-from shoal.model.command import Command, CommandRow, Commit, Prepare, Stop
-from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, Report, TaskExited
+from shoal.model.command import Command, CommandRow, Commit, Prepare, Save, Stop
+from shoal.model.event import AllocationPrepared, AllocationReleased, AllocationStarted, Checkpointed, Report, TaskExited
 from shoal.model.job import CancelMode
 
 PORT = 29_500
@@ -52,6 +52,10 @@ class Machines:
         """Where an allocation is, until it is released."""
         self._end_ms: dict[tuple[str, int], int] = {}
         """When the work of an elastic job's attempt that has started ends, by job and attempt."""
+        self._begun_ms: dict[str, int] = {}
+        """Since when the work that is not saved has been done, of jobs that can save, by job."""
+        self._saved_ms: dict[str, int] = {}
+        """How long the work took that such a job has saved: its next attempt goes on from there."""
         self._unread: dict[str, list[CommandRow]] = {}
         self._unsaid: dict[str, list[Report]] = {}
 
@@ -60,6 +64,7 @@ class Machines:
         prepares: list[Prepare] = []
         commits: list[Command] = []
         stops: list[Stop] = []
+        saves: list[Save] = []
         for row in rows:
             if row.node in self.silent:
                 self._unread.setdefault(row.node, []).append(row)
@@ -67,9 +72,12 @@ class Machines:
                 prepares.append(row.body)
             elif isinstance(row.body, Stop):
                 stops.append(row.body)
+            elif isinstance(row.body, Save):
+                saves.append(row.body)
             else:
                 commits.append(row.body)
-        return (*self._prepare(prepares, now_ms), *self._commit(commits, now_ms), *self._stop(stops, now_ms))
+        answers = (*self._prepare(prepares, now_ms), *self._commit(commits, now_ms), *self._stop(stops, now_ms))
+        return (*answers, *self._save(saves, now_ms)) if saves else answers
 
     def _prepare(self, prepares: list[Prepare], now_ms: int) -> tuple[Reports, ...]:
         if not prepares:
@@ -106,6 +114,9 @@ class Machines:
         if told.run_ms is None or not allocations:
             return ()
         at_ms = start_ms + told.run_ms
+        if told.save_ms is not None:
+            at_ms = max(start_ms, at_ms - self._saved_ms.get(job, 0))
+            self._begun_ms[job] = start_ms
         if told.spec.elastic is not None:
             # Whoever joins later ends with the gang: how much faster more members are, a trace does not say.
             at_ms = max(start_ms, self._end_ms.setdefault((job, attempt), at_ms))
@@ -130,6 +141,16 @@ class Machines:
             mine += _stopped(order.allocation, order.attempt, ranks, signal, now_ms + wait_ms)
         return tuple(Reports(at_ms, stops[0].job, tuple(reports)) for at_ms, reports in sorted(by_time.items()))
 
+    def _save(self, saves: list[Save], now_ms: int) -> tuple[Reports, ...]:
+        """One of a gang says it for all; who cannot save says nothing, and is stopped when its time is over."""
+        asked = [order for order in saves if order.allocation in self._started and order.allocation in self._work]
+        took_ms = self.told[saves[0].job].save_ms
+        if took_ms is None or not asked:
+            return ()
+        first, at_ms = asked[0], now_ms + took_ms
+        said = Checkpointed(allocation=first.allocation, attempt=first.attempt, at_ms=at_ms, answers=True)
+        return (Reports(at_ms, first.job, (said,)),)
+
     def stop_itself(self, allocation: str, job: str, attempt: int, now_ms: int) -> tuple[Reports, ...]:
         """A machine out of touch has come to the end of its lease: its supervisor stops the work."""
         work = self._work.pop(allocation, None)
@@ -152,11 +173,18 @@ class Machines:
                 self._unsaid.setdefault(node, []).append(report)
             else:
                 said.append(report)
+            if isinstance(report, Checkpointed):
+                self._keep_saved(coming.job, report.at_ms)
             if isinstance(report, AllocationReleased):
                 released.append(report.allocation)
         for allocation in released:
             self._let_go(allocation)
         return tuple(said)
+
+    def _keep_saved(self, job: str, at_ms: int) -> None:
+        begun_ms = self._begun_ms.get(job, at_ms)
+        self._saved_ms[job] = self._saved_ms.get(job, 0) + at_ms - begun_ms
+        self._begun_ms[job] = at_ms
 
     def is_void(self, coming: Reports) -> bool:
         """Whether nothing of it can be true any more: all of it was the end of work that was stopped before."""

@@ -42,6 +42,8 @@ class Record:
         """Integral of what is free on nodes of which others are held."""
         self.broken_gpu_us = 0
         """Integral of what is free of GPUs of which others are held."""
+        self._about_to_lose: dict[str, int] = {}
+        """What was lost of each gang at its last eviction, unless it has saved since."""
         self.lost_gpu_us = 0
         """Work of attempts that others displaced, since their last checkpoint: it is done again."""
         self.forecast_error = array("q")
@@ -74,7 +76,13 @@ class Record:
         job = picture.job
         if job.started_ms is not None:
             saved_ms = max(job.started_ms, job.checkpointed_ms or 0)
-            self.lost_gpu_us += max(0, at_ms - saved_ms) * sum(member.gpu_milli for member in picture.allocations)
+            lost = max(0, at_ms - saved_ms) * sum(member.gpu_milli for member in picture.allocations)
+            self.lost_gpu_us += lost
+            self._about_to_lose[job.id] = lost
+
+    def note_saved(self, job_id: str) -> None:
+        """A gang that gives its room away has saved first: it loses nothing after all."""
+        self.lost_gpu_us -= self._about_to_lose.pop(job_id, 0)
 
     def note(self, job: Job) -> None:
         """A job has ended. An array's parent is no work of its own."""

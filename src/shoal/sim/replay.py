@@ -37,7 +37,7 @@ from shoal.model.array import element_id
 from shoal.model.attempt import HOLDING
 from shoal.model.change import ChangeSet
 from shoal.model.command import CommandRow
-from shoal.model.event import Event
+from shoal.model.event import Checkpointed, Event, Report
 from shoal.model.job import ENDED, WAITING, Job, JobSpec
 from shoal.model.node import Node
 from shoal.model.plan import Evict, Move, Place, Plan, Resize
@@ -188,7 +188,7 @@ class Replay:
 
     def _take(self, what: Any) -> None:
         if isinstance(what, Reports):
-            self._hear(what.job, self.machines.still_true(what))
+            self._hear(what.job, self._said(what))
         elif isinstance(what, str):
             self._tick(what)
         else:
@@ -301,6 +301,13 @@ class Replay:
         for said in coming:
             self._push(said.at_ms, REPORTS, said)
 
+    def _said(self, coming: Reports) -> tuple[Report, ...]:
+        """What is said now of what was to be said."""
+        said = self.machines.still_true(coming)
+        if any(isinstance(report, Checkpointed) for report in said):
+            self.record.note_saved(coming.job)
+        return said
+
     def _hear(self, job_id: str, reports: tuple[Event, ...]) -> None:
         if not self.course.check:
             self.tell(job_id, reports)
@@ -332,7 +339,7 @@ class Replay:
         while coming and not self.course.check:
             at_once = [said for said in coming if said.at_ms <= self.now_ms and not said.ends]
             later += [said for said in coming if said.at_ms > self.now_ms or said.ends]
-            reports = tuple(report for said in at_once for report in self.machines.still_true(said))
+            reports = tuple(report for said in at_once for report in self._said(said))
             if not reports:
                 coming = ()
                 break

@@ -76,7 +76,8 @@ def checkpointed(turn: Turn, event: Checkpointed, member: Allocation) -> None:
     """Keeps when its work was saved; a job that is only left running for this is stopped now."""
     at_ms = min(max(event.at_ms, member.started_ms or member.claimed_ms), turn.now_ms)  # a node's clock may be off
     before_ms, answered = turn.job.checkpointed_ms, is_saving(turn) and event.answers
-    if before_ms is None or at_ms > before_ms:
+    if event.at_ms > member.saved_ms and (before_ms is None or at_ms > before_ms):
+        turn.set_member(member, saved_ms=event.at_ms)
         turn.set_job(checkpointed_ms=at_ms)
         if before_ms is None or at_ms - before_ms >= SAID_AGAIN_MS or answered:
             turn.say(event)

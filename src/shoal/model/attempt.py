@@ -82,6 +82,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     released_ms: int | None = None
     stop_sent: str = ""
     """The strongest stop already sent: a CancelMode value, or empty."""
+    saved_ms: int = 0
+    """When it last said that the job's work was saved, by its node's own clock: a report of that time is no news."""
     stuck: tuple[int, ...] = ()
     """Processes that outlived the kill (uninterruptible): time alone never fences this allocation."""
     usage: Usage = Usage()

@@ -43,6 +43,7 @@ LEASE_HELP = "Times of a lease, for example renew=1s,ttl=3s."
 @click.option("--packing-table", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="A table trained for this fleet.")
 @click.option("--age-unit", metavar="LENGTH", help="Waiting for so long is worth one step of priority, for example 1h; never by default.")
 @click.option("--half-life", metavar="LENGTH", help="Use that lies so far back counts half; 7d by default.")
+@click.option("--credit-max", metavar="PART", help="What little use of late earns at most, as a part of the fleet; 1 by default.")
 @click.option(
     "--no-preempt", is_flag=True, help="Nobody is stopped or moved for another's priority or guarantee; see the page on checkpoints."
 )
@@ -72,7 +73,7 @@ def _server_options(asked: dict[str, Any]) -> tuple[str, ...]:
         if asked[name] is not None:
             options += [f"--{name.replace('_', '-')}", str(Path(asked[name]).absolute())]
     options += [f"--{name.replace('_', '-')}" for name in ("insecure", "no_preempt") if asked[name]]
-    for name in ("fair_share", "estimate", "packing", "half_life", "age_unit"):
+    for name in ("fair_share", "estimate", "packing", "half_life", "credit_max", "age_unit"):
         options += [f"--{name.replace('_', '-')}", asked[name]] if asked[name] else []
     return (*options, "--lease", asked["lease"]) if asked["lease"] else tuple(options)
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from shoal.model.queue import QueueLimits, QueueSpec, Quota
 
 _NO_LIMIT = "none"
-LIMIT_NAMES = ("running_jobs", "running_jobs_per_user", "gpus_per_user", "queued_jobs", "queued_jobs_per_user", "time")
+LIMIT_NAMES = (
+    *("running_jobs", "running_jobs_per_user", "gpus_per_user", "priority_budget", "priority_budget_per_user"),
+    *("queued_jobs", "queued_jobs_per_user", "time"),
+)
 LIMIT_HELP = f"Bound jobs: {', '.join(LIMIT_NAMES)}; =none takes a bound away."
 
 

@@ -6,12 +6,16 @@ Resources are keyed by text: `gpu/<model>` and `gpu` (any model) in thousandths 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from shoal.model.job import Spec
 from shoal.model.part import DevicePart
+
+NON_PREEMPTIBLE_STEPS: Final = 10
+"""What a job that cannot be stopped costs of a priority budget, per GPU: to be spared for as long as it runs is worth more than to go
+before one's neighbours once. An assumption; there is no market to read it from."""
 
 
 class Quota(Spec, frozen=True, kw_only=True):
@@ -37,18 +41,28 @@ class QueueLimits(Spec, frozen=True, kw_only=True):
     queued_jobs: int | None = None
     """Jobs that wait, elements of arrays each; a create beyond is refused."""
     queued_jobs_per_user: int | None = None
+    priority_budget: int | None = None
+    """What urgency the queue's running jobs may have together, in GPU-steps: a job costs its GPUs x the steps of its priority above 0, and
+    NON_PREEMPTIBLE_STEPS more where it cannot be stopped. A job of priority 0 costs nothing."""
+    priority_budget_per_user: int | None = None
     time_ms: int | None = None
     """The longest time limit; a job that asks for more is refused, one that asks for none gets this."""
 
     @property
     def of_running(self) -> bool:
         """True if what runs decides whether another job starts."""
-        return self.running_jobs is not None or self.by_user
+        return self.running_jobs is not None or self.by_user or self.priced
+
+    @property
+    def priced(self) -> bool:
+        """True if urgency is paid for out of a budget."""
+        return self.priority_budget is not None or self.priority_budget_per_user is not None
 
     @property
     def by_user(self) -> bool:
         """True if what a user's jobs hold decides whether another of his starts."""
-        return self.running_jobs_per_user is not None or self.gpus_per_user is not None
+        limits = (self.running_jobs_per_user, self.gpus_per_user, self.priority_budget_per_user)
+        return any(limit is not None for limit in limits)
 
 
 class QueueSpec(Spec, frozen=True, kw_only=True):

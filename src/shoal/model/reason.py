@@ -24,6 +24,8 @@ class ReasonCode(StrEnum):
     QUEUE_JOBS_LIMIT = "limit.queue.running-jobs"
     USER_JOBS_LIMIT = "limit.user.running-jobs"
     USER_GPUS_LIMIT = "limit.user.gpus"
+    QUEUE_BUDGET = "limit.queue.priority-budget"
+    USER_BUDGET = "limit.user.priority-budget"
     QUEUE_CLOSED = "queue.closed"
     QUOTA = "quota"
     QUOTA_NEVER = "quota.never"

@@ -81,6 +81,7 @@ class Options:
     packing: Literal["best-fit", "spread", "fragmentation", "value"] = "best-fit"
     packing_table: TableFile | None = None
     half_life_ms: int = limits.HALF_LIFE_MS
+    credit_max: float = 1.0
     age_unit_ms: int = 0
 
 
@@ -117,6 +118,7 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--packing-table", type=Path, help="what `shoal plan fragmentation --train` wrote, for value and fragmentation")
     parser.add_argument("--age-unit", default="0s", help="waiting for so long is worth one step of priority; 0s: never")
     parser.add_argument("--half-life", default="7d", help="use that lies so far back counts half, for decayed and fair-tree")
+    parser.add_argument("--credit-max", type=float, default=1.0, help="what little use of late earns at most, as a part of the fleet")
     parser.add_argument("--lease", default="", help="lease terms, for example renew=1s,ttl=3s,kill=2s,skew=100ms,start=30s")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-file", type=Path, help="by default standard error")
@@ -134,6 +136,8 @@ def read_options(argv: Sequence[str]) -> Options:
         half_life_ms, age_unit_ms = parse_duration_ms(given.half_life), parse_duration_ms(given.age_unit)
     except ValueError as error:
         parser.error(f"--half-life, --age-unit: {error}")
+    if not 0 <= given.credit_max <= 1:
+        parser.error(f"--credit-max {given.credit_max:g}: a part of the fleet lies between 0 and 1")
     if half_life_ms < 60_000:
         parser.error(f"--half-life {given.half_life}: a minute or more")
     try:
@@ -216,6 +220,7 @@ def policy_of(options: Options) -> Policy:
         packing=options.packing,
         packing_table=options.packing_table,
         half_life_ms=options.half_life_ms,
+        credit_max=options.credit_max,
         age_unit_ms=options.age_unit_ms,
     )
 

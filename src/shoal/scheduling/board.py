@@ -29,7 +29,7 @@ from shoal.model.snapshot import Snapshot
 from shoal.scheduling.admit import Gate, gate_of
 from shoal.scheduling.board_records import BoardRecords, contents_of
 from shoal.scheduling.columns import Columns, Holding
-from shoal.scheduling.crowd import Crowd, limits_of
+from shoal.scheduling.crowd import Crowd, limits_of, steps_of
 from shoal.scheduling.horizon import Horizon
 from shoal.scheduling.moved import Moved, holds_the_same
 from shoal.scheduling.pending import Bound, Pending
@@ -459,7 +459,8 @@ class Board:
     def _bound_of(self, job: Job) -> Bound:
         limited = job.array is not None and self.at_once(job.array.array_id) is not None
         array = job.array.array_id if job.array is not None and limited else ""
-        return Bound(array, job.owner if limits_of(self.queues, job.queue).by_user else "")
+        bounds = limits_of(self.queues, job.queue)
+        return Bound(array, job.owner if bounds.by_user else "", steps_of(job) if bounds.priced else 0)
 
     def claimed_on(self, row: int) -> int:
         """The devices of a node that are kept for somebody."""

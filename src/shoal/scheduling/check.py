@@ -28,7 +28,7 @@ from shoal.scheduling.asks import Alternative, GroupAsk, MemberAsk, Shape, shape
 from shoal.scheduling.check_clearing import clearing_faults
 from shoal.scheduling.check_limits import check_limits
 from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
-from shoal.scheduling.crowd import Count, gpus_milli_of
+from shoal.scheduling.crowd import Count, gpus_milli_of, steps_of
 from shoal.scheduling.quota import DEFAULT_QUEUE, Charge, QuotaTree, add_charges, charge_of, charge_of_allocation
 from shoal.scheduling.windows import FOREVER, Window, keepers_of
 
@@ -111,8 +111,8 @@ class SnapshotRecords:
 
     def running(self, queue: str, owner: str) -> Count:
         found = (j for j in self.jobs.values() if j.state in LIVE and not j.is_array and j.queue == queue and owner in ("", j.owner))
-        counts = [Count(1, gpus_milli_of(self._by.get(job.id, ()))) for job in found]
-        return Count(len(counts), sum(count.gpus_milli for count in counts))
+        counts = [(gpus_milli_of(self._by.get(job.id, ())), steps_of(job)) for job in found]
+        return Count(len(counts), sum(milli for milli, _ in counts), sum(milli * steps for milli, steps in counts))
 
     def live_elements(self, array_id: str) -> int:
         return sum(1 for job in self.jobs.values() if job.array and job.array.array_id == array_id and job.state in LIVE)

@@ -8,7 +8,7 @@ from typing import Protocol
 from shoal.model.job import Job
 from shoal.model.plan import Place, PlacedMember
 from shoal.model.queue import Queue
-from shoal.scheduling.crowd import Count, excess_of, limits_of
+from shoal.scheduling.crowd import Count, excess_of, limits_of, steps_of
 
 
 class Records(Protocol):
@@ -36,13 +36,14 @@ def check_limits(records: Records, places: Iterable[Place]) -> list[str]:
             continue
         whole, mine = (records.running(job.queue, owner).plus(started.get((job.queue, owner), Count())) for owner in ("", job.owner))
         asked_milli = sum(_gpus_milli(member) for member in place.members)
-        excess = excess_of(limits, whole, mine, asked_milli)
+        excess = excess_of(limits, whole, mine, asked_milli, steps_of(job))
         if excess is not None:
             faults.append(
                 f"job {job.address} breaks limit {excess.name} of queue {job.queue}: {excess.used} and {excess.asked} of {excess.limit}"
             )
+        one = Count(1, asked_milli, asked_milli * steps_of(job))
         for owner in ("", job.owner):
-            started[job.queue, owner] = started.get((job.queue, owner), Count()).plus(Count(1, asked_milli))
+            started[job.queue, owner] = started.get((job.queue, owner), Count()).plus(one)
     return faults
 
 

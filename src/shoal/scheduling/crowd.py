@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from shoal.model.attempt import Allocation
 from shoal.model.job import LIVE, Job
-from shoal.model.queue import Queue, QueueLimits
+from shoal.model.queue import NON_PREEMPTIBLE_STEPS, Queue, QueueLimits
 from shoal.model.reason import ReasonCode
 from shoal.scheduling.quota import charge_of_allocation
 
@@ -20,13 +20,15 @@ NO_LIMITS = QueueLimits()
 
 
 class Count(NamedTuple):
-    """Jobs, and thousandths of GPUs that they hold."""
+    """Jobs, thousandths of GPUs that they hold, and what their urgency costs: these times the steps of each."""
 
     jobs: int = 0
     gpus_milli: int = 0
+    price_milli: int = 0
 
     def plus(self, other: Count, sign: int = 1) -> Count:
-        return Count(self.jobs + sign * other.jobs, self.gpus_milli + sign * other.gpus_milli)
+        jobs, gpus, price = other
+        return Count(self.jobs + sign * jobs, self.gpus_milli + sign * gpus, self.price_milli + sign * price)
 
 
 _NOTHING = Count()
@@ -70,8 +72,9 @@ class Crowd:
             self._add(*before, sign=-1)
         if job is None or job.state not in LIVE or job.is_array:
             return
-        gpus_milli = gpus_of(board, job) if limits_of(board.queues, job.queue).gpus_per_user is not None else 0
-        counted = self._counted[job_id] = (job.queue, job.owner, Count(1, gpus_milli))
+        bounds = limits_of(board.queues, job.queue)
+        gpus_milli = gpus_of(board, job) if bounds.gpus_per_user is not None or bounds.priced else 0
+        counted = self._counted[job_id] = (job.queue, job.owner, Count(1, gpus_milli, gpus_milli * steps_of(job)))
         self._add(*counted)
 
     def _add(self, queue: str, owner: str, count: Count, sign: int = 1) -> None:
@@ -103,9 +106,14 @@ def limits_of(queues: dict[str, Queue], name: str) -> QueueLimits:
     return NO_LIMITS if queue is None else queue.spec.limits
 
 
-def excess_of(limits: QueueLimits, whole: Count, mine: Count, asked_milli: int) -> Excess | None:
+def steps_of(job: Job) -> int:
+    """What each GPU of a job costs of a priority budget: the steps of its priority above 0, and more where nobody may stop it."""
+    return max(0, job.priority) + (0 if job.spec.preemptible else NON_PREEMPTIBLE_STEPS)
+
+
+def excess_of(limits: QueueLimits, whole: Count, mine: Count, asked_milli: int, steps: int = 0) -> Excess | None:
     """
-    The first limit that one more job would break, which asks for so many thousandths of GPUs.
+    The first limit that one more job would break, which asks for so many thousandths of GPUs of so many steps.
 
     `whole` is what runs in the queue, `mine` what the job's user runs there.
     """
@@ -117,4 +125,16 @@ def excess_of(limits: QueueLimits, whole: Count, mine: Count, asked_milli: int) 
         return Excess(
             ReasonCode.USER_GPUS_LIMIT, "gpus_per_user", limits.gpus_per_user, -(-mine.gpus_milli // 1_000), -(-asked_milli // 1_000)
         )
+    return _excess_of_budget(limits, whole, mine, asked_milli * steps) if limits.priced and steps else None
+
+
+def _excess_of_budget(limits: QueueLimits, whole: Count, mine: Count, asked_milli: int) -> Excess | None:
+    """Who asks for no urgency never breaks a budget, not even one that is cut below what is in use."""
+    budgets = (
+        (ReasonCode.QUEUE_BUDGET, "priority_budget", limits.priority_budget, whole.price_milli),
+        (ReasonCode.USER_BUDGET, "priority_budget_per_user", limits.priority_budget_per_user, mine.price_milli),
+    )
+    for code, name, budget, used_milli in budgets:
+        if budget is not None and asked_milli and used_milli + asked_milli > budget * 1_000:
+            return Excess(code, name, budget, -(-used_milli // 1_000), -(-asked_milli // 1_000))
     return None

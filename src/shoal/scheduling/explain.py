@@ -46,12 +46,19 @@ _WITHOUT_FORECAST = frozenset(
         ReasonCode.QUEUE_JOBS_LIMIT,
         ReasonCode.USER_JOBS_LIMIT,
         ReasonCode.USER_GPUS_LIMIT,
+        ReasonCode.QUEUE_BUDGET,
+        ReasonCode.USER_BUDGET,
         ReasonCode.QUOTA_NEVER,
         ReasonCode.FLEET_NEVER,
     }
 )
 """Causes that no end of another job that is known takes away."""
-_LIMIT_CODES = frozenset({ReasonCode.ARRAY_LIMIT, ReasonCode.QUEUE_JOBS_LIMIT, ReasonCode.USER_JOBS_LIMIT, ReasonCode.USER_GPUS_LIMIT})
+_LIMIT_CODES = frozenset(
+    {
+        *(ReasonCode.ARRAY_LIMIT, ReasonCode.QUEUE_JOBS_LIMIT, ReasonCode.USER_JOBS_LIMIT, ReasonCode.USER_GPUS_LIMIT),
+        *(ReasonCode.QUEUE_BUDGET, ReasonCode.USER_BUDGET),
+    }
+)
 """Causes beside which no change of room or quota would start it."""
 _ROOM_CODES = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTATION, ReasonCode.TOPOLOGY, ReasonCode.AVOIDED})
 

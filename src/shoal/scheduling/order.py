@@ -17,7 +17,7 @@ of the queues. Inside a queue a walk over the first job of each lane; lanes whos
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shoal.base import limits
@@ -30,7 +30,6 @@ from shoal.scheduling.place import Refusal
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Vertex
 from shoal.scheduling.standing import dominant_share, excess_share, is_closed, own_share
-from shoal.scheduling.usage import Used
 
 Rank = tuple[int, bool, bool, float, float, str]
 """(-priority or 0, takes only what nobody else wants, borrows, excess share, share, name)."""
@@ -265,8 +264,10 @@ class _Turn:
         return lane.state.failed_growth == self._board.columns.growth or lane.fails_with(self._board.cycle)
 
     def _count_started(self, lane: Lane) -> None:
+        asked_milli = self._asked_milli(lane)
+        one = Count(1, asked_milli, asked_milli * lane.bound.steps)
         for owner in {"", lane.owner}:
-            self._started[owner] = self._started.get(owner, Count()).plus(Count(1, self._asked_milli(lane)))
+            self._started[owner] = self._started.get(owner, Count()).plus(one)
 
     def _asked_milli(self, lane: Lane) -> int:
         options = options_of(lane.state, self._board.columns)
@@ -277,7 +278,7 @@ class _Turn:
         crowd, started = self._board.crowd, self._started
         whole = crowd.of(self.queue).plus(started.get("", Count()))
         mine = crowd.of(self.queue, lane.owner).plus(started.get(lane.owner, Count()))
-        return excess_of(self._limits, whole, mine, self._asked_milli(lane)) is not None
+        return excess_of(self._limits, whole, mine, self._asked_milli(lane), lane.bound.steps) is not None
 
     def _is_full(self, lane: Lane) -> bool:
         """True if an array or a limit of the queue lets no more jobs of this lane start. Such a lane holds up nobody."""
@@ -332,12 +333,13 @@ class Contest:
         self._current: _Seatholder | None = None
         self._shared = _Shared(policy.reserve == "conservative")
         self._shared.reserving, self._shared.preempting = reserving, preempting
-        self._used: dict[str, Used] = {}
+        self._lately: dict[str, float] = {}
         """What each queue has used of late, where the policy looks back; with what it holds now beside it."""
         self._held_first: dict[str, float] = {}
         if policy.fair_share != "dominant":
             capacity = board.columns.capacity
-            self._used = board.usage.shares(board.quota, capacity, board.pending.now_ms)
+            used = board.usage.shares(board.quota, capacity, board.pending.now_ms)
+            self._lately = with_credit(board.quota.vertices.values(), {name: one.share for name, one in used.items()}, policy.credit_max)
             self._held_first = {name: dominant_share(vertex.held, capacity) for name, vertex in board.quota.vertices.items()}
         leaves = [leaf for name in sorted(board.pending.lines) if (leaf := self._enter(name)) is not None]
         self._fill(leaves)
@@ -457,13 +459,26 @@ class Contest:
             excess = share
         last = weight == 0 and borrows
         urgency = candidate.key[0] if self._policy.priority_across_queues else 0
-        if self._used:
-            lately = self._used[vertex.name].share
+        if self._lately:
+            lately = self._lately[vertex.name]
             if self._policy.fair_share == "fair-tree":
                 level = (lately + self._held_first[vertex.name]) * 1_000 / (weight or 1_000)
                 return (urgency, last, False, level, 0.0, holder.name)
             return (urgency, last, borrows, (lately + share) * 1_000 / (weight or 1_000), 0.0, holder.name)
         return (urgency, last, borrows, excess * 1_000 / (weight or 1_000), share * 1_000 / (weight or 1_000), holder.name)
+
+
+def with_credit(vertices: Iterable[Vertex], lately: dict[str, float], credit: float) -> dict[str, float]:
+    """What queues count as having used of late: none, by weight, less than `credit` below the most that a neighbour has."""
+    most: dict[str, float] = {}
+    for vertex in vertices:
+        above = vertex.parent.name if vertex.parent is not None else ""
+        most[above] = max(most.get(above, 0.0), lately[vertex.name] * 1_000 / (vertex.spec.weight or 1_000))
+    found = dict(lately)
+    for vertex in vertices:
+        floor = most[vertex.parent.name if vertex.parent is not None else ""] - credit
+        found[vertex.name] = max(found[vertex.name], floor * (vertex.spec.weight or 1_000) / 1_000)
+    return found
 
 
 _ROOT = Vertex("", QueueSpec())

@@ -42,10 +42,12 @@ def key_of(job: Job, age_unit_ms: int = 0) -> JobKey:
 
 
 class Bound(NamedTuple):
-    """Whose limits hold for a job: an array's (its id) and a user's, each empty where there is none."""
+    """Whose limits hold for a job: an array's (its id) and a user's, each empty where there is none; and what its urgency costs."""
 
     array: str = ""
     owner: str = ""
+    steps: int = 0
+    """What each of its GPUs costs of the queue's priority budget; 0 where it has none."""
 
 
 class ShapeState:
@@ -93,7 +95,7 @@ class Lane:
     def __init__(self, state: ShapeState, bound: Bound, limit_ms: int, run_ms: int) -> None:
         self.state = state
         self.bound = bound
-        self.array, self.owner = bound
+        self.array, self.owner = bound.array, bound.owner
         self.limit_ms, self.run_ms = limit_ms, run_ms
         self.hopeless_version = -1
         """The board's version at which nobody was found to go for its first job; while that stands it need not be searched for again."""

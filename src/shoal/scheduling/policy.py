@@ -33,6 +33,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
     half_life_ms: int = HALF_LIFE_MS
     """Use that lies so far back counts half."""
+    credit_max: float = 1.0
+    """
+    How far little use of late may put a queue before the neighbour who used most, as a part of the fleet per weight; for policies that look
+    back. 1: as far as it comes to, so that who idled for weeks may burst over the whole fleet. 0: as if all had used as much.
+    """
     age_unit_ms: int = 0
     """
     A job that has waited so much longer than another counts as one step of priority higher inside its queue; 0: age only breaks ties. What

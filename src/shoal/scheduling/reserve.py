@@ -189,7 +189,7 @@ class Reservations:
 
     def _place_on(self, ledger: Ledger, candidate: Candidate) -> Placement | Refusal:
         state = candidate.lane.state
-        if candidate.lane.owner and limits_of(self._board.queues, candidate.queue).gpus_per_user is not None:
+        if candidate.lane.bound.steps or limits_of(self._board.queues, candidate.queue).gpus_per_user is not None:
             small = tuple(least(option) for option in options_of(state, self._board.columns))
             return place_options(ledger, candidate.queue, state.shape, small, self._policy)
         return place(ledger, candidate.queue, state, self._policy)

@@ -180,6 +180,8 @@ LIMITS = [
     ("running_jobs", 2, ReasonCode.QUEUE_JOBS_LIMIT),
     ("running_jobs_per_user", 2, ReasonCode.USER_JOBS_LIMIT),
     ("gpus_per_user", 2, ReasonCode.USER_GPUS_LIMIT),
+    ("priority_budget", 20, ReasonCode.QUEUE_BUDGET),
+    ("priority_budget_per_user", 20, ReasonCode.USER_BUDGET),
 ]
 
 
@@ -190,8 +192,9 @@ def test_case_40_every_limit_on_what_runs_is_a_reason_with_its_name_and_holders(
     """Platform case 40 (dagster#21297, prefect#9500): blocked by a limit, and nothing says so."""
     with_nodes(service, "n1", "n2")
     set_queue(service, "default", limits=QueueLimits(**{name: most}))
-    held = [service.submit(spec_of(run_ms=60_000)) for _ in range(2)]
-    mine = service.submit(spec_of(run_ms=100))
+    urgent = {"priority": 10} if "budget" in name else {}
+    held = [service.submit(spec_of(run_ms=60_000, **urgent)) for _ in range(2)]
+    mine = service.submit(spec_of(run_ms=100, **urgent))
     service.run(500)
     assert service.job(mine).state is JobState.QUEUED
     told = why(service, mine)

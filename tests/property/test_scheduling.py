@@ -26,7 +26,7 @@ from shoal.scheduling.check import check_plan, check_snapshot
 from shoal.scheduling.cycle import schedule
 from shoal.scheduling.fit import could_ever_fit
 from shoal.scheduling.policy import Policy
-from shoal.testing.clusters import Cluster, a_host, a_queue, places_of, reserves_of
+from shoal.testing.clusters import Cluster, a_host, a_queue, a_reservation, places_of, reserves_of
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 QUEUES = ("default", "a", "b", "b1", "strict")
@@ -90,6 +90,10 @@ steps = st.one_of(
     st.tuples(st.just("quota"), st.sampled_from(["a", "b", "strict"]), st.integers(0, 12)),
     st.tuples(st.just("drop_queue"), st.sampled_from(["b1", "strict"])),
     st.tuples(st.just("wait"), st.integers(1, 4_000)),
+    st.tuples(
+        st.just("reserve"), st.integers(0, 5), st.integers(-5, 40), st.integers(1, 20), st.sampled_from([(), ("a",), ("b1", "default")])
+    ),
+    st.tuples(st.just("unreserve"), st.integers(0, 9)),
 )
 
 
@@ -177,6 +181,16 @@ class Story:
     def drop_queue(self, name: str) -> None:
         if name in self.cluster.queues:
             self.cluster.commit((), (self.cluster.queues[name],))
+
+    def reserve(self, number: int, from_s: int, length_s: int, queues: tuple[str, ...]) -> None:
+        start_s = max(0, self.cluster.now_ms // 1_000 + from_s)
+        where: dict[str, Any] = {"domain": "rack=r1"} if number == 5 else {"nodes": (f"n{number}",)}
+        self.cluster.put(a_reservation(f"w{number}", start_s, start_s + length_s, queues=queues, **where))
+
+    def unreserve(self, number: int) -> None:
+        name = f"w{number}"
+        if name in self.cluster.reservations:
+            self.cluster.commit((), (self.cluster.reservations[name],))
 
     def wait(self, milliseconds: int) -> None:
         self.cluster.now_ms += milliseconds

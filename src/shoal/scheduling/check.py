@@ -19,7 +19,7 @@ from shoal.base import limits
 from shoal.model.attempt import HOLDING, Allocation
 from shoal.model.job import LIVE, Job, JobState
 from shoal.model.node import Device, Node, NodeState
-from shoal.model.plan import Place, PlacedMember, Plan, Resize
+from shoal.model.plan import Move, Place, PlacedMember, Plan, Resize
 from shoal.model.queue import Claim, Queue
 from shoal.model.reservation import Reservation
 from shoal.model.snapshot import Snapshot
@@ -30,7 +30,7 @@ from shoal.scheduling.check_limits import check_limits
 from shoal.scheduling.check_parts import part_charge, part_faults, parts_asked_faults
 from shoal.scheduling.crowd import Count, gpus_milli_of, steps_of
 from shoal.scheduling.quota import DEFAULT_QUEUE, Charge, QuotaTree, add_charges, charge_of, charge_of_allocation
-from shoal.scheduling.windows import FOREVER, Window, keepers_of
+from shoal.scheduling.windows import Window, ends_by, keepers_of
 
 T = TypeVar("T")
 
@@ -134,21 +134,23 @@ def check_plan(world: Snapshot | Records, plan: Plan) -> tuple[str, ...]:
         faults.extend(_check_resize(records, resize))
     faults.extend(_check_arrays(records, places))
     faults.extend(check_limits(records, places))
-    faults.extend(_check_windows(records, places, plan.at_ms))
+    moves = [decision for decision in plan.decisions if isinstance(decision, Move)]
+    faults.extend(_check_windows(records, [*taking, *moves], plan.at_ms))
     faults.extend(clearing_faults(records, plan))
     return tuple(faults)
 
 
-def _check_windows(records: Records, places: list[Place], at_ms: int | None) -> list[str]:
-    """Nobody starts on a node that is somebody else's before its time limit."""
+def _check_windows(records: Records, taking: list[Place | Resize | Move], at_ms: int | None) -> list[str]:
+    """Nobody starts, goes on or grows on a node that is somebody else's before his time limit."""
     if at_ms is None or not records.reservations:
         return []
     faults: list[str] = []
-    for place, job in ((place, records.jobs.get(place.job)) for place in places):
-        for node in (records.node(member.node) for member in place.members):
+    for decision, job in ((decision, records.jobs.get(decision.job)) for decision in taking):
+        for node in (records.node(member.node) for member in decision.members):
             if job is None or node is None:
                 continue
-            span = Window(at_ms, FOREVER if job.time_limit_ms is None else at_ms + job.time_limit_ms)
+            goes_on = isinstance(decision, Resize) and job.in_place and job.started_ms is not None
+            span = Window(at_ms, ends_by(job, job.started_ms if goes_on and job.started_ms is not None else at_ms))
             kept = keepers_of(job, node, span, records.reservations.values())
             faults.extend(f"job {job.address} would be on {node.id} when reservation {name} begins" for name in kept)
     return faults

@@ -22,6 +22,7 @@ from shoal.scheduling.place import Placement, seated
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.preempt import Preemptor
 from shoal.scheduling.victims import Victim, Victims
+from shoal.scheduling.windows import leaves_within_ms
 
 
 class Clearer:
@@ -33,7 +34,7 @@ class Clearer:
         self._now_ms = now_ms
         self._victims = Victims(board, policy, now_ms)
         self._trials = Trials(board, ledger, policy, self._victims)
-        self._mover = Mover(self._trials)
+        self._mover = Mover(self._trials, now_ms)
         self._preemptor = Preemptor(self._trials)
         self._tries = 0
         self.wake_ms: int | None = None
@@ -97,6 +98,10 @@ class Clearer:
         if found is None and self._victims.spared_until_ms is not None:
             self.wake_at(self._victims.spared_until_ms)
         return found
+
+    def leaves_within_ms(self, found: Clearing) -> int:
+        """The longest until all who go for it are out."""
+        return max((leaves_within_ms(self._board.jobs[victim.job_id]) for victim in found.victims), default=0)
 
     def take(self, found: Clearing) -> None:
         """Decided: what is free of the room that was found is taken on the ledger, and the charges are too."""

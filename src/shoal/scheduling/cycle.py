@@ -147,7 +147,8 @@ class _Run:
     def plan(self, waits: list[Wait]) -> Plan:
         """Everything decided."""
         decisions = (*self.places, *self.reservations.decisions(), *self.clearer.decisions(), *self.grower.made, *waits)
-        wakes = [at for at in (self.board.pending.next_time_ms(), self.clearer.wake_ms, self.reservations.wake_ms) if at is not None]
+        times_ms = (self.board.pending.next_time_ms(), self.clearer.wake_ms, self.reservations.wake_ms, self.grower.wake_ms)
+        wakes = [at for at in times_ms if at is not None]
         next_at_ms = self.now_ms if self.bound or self.clearer.bound else min(wakes, default=None)
         return Plan(version=self.board.version, decisions=decisions, counters=self.counters(), next_at_ms=next_at_ms, at_ms=self.now_ms)
 
@@ -227,11 +228,9 @@ class _Run:
         if candidate.lane.is_hopeless(self.board.version, self.now_ms):
             self._ask_as_before(candidate, start_ms)
             return False
-        closed = self.reservations.closed_to(candidate)
-        with self.reservations.besides(job.id), self.board.rooms.closing(closed):
-            found = self.clearer.find(candidate)
+        found, kept_off = self._clearing(candidate)
         if found is None:
-            if closed is None:  # Windows begin and end without a change of the board.
+            if not kept_off:  # Windows begin and end without a change of the board.
                 candidate.lane.searched(self.board.version, self.clearer.time_may_help_at)
             return False
         if self._waits_instead(candidate, found, start_ms):
@@ -240,6 +239,21 @@ class _Run:
         self.reservations.drop(job.id)  # first: what it hides of its own room must be free to be taken
         self.clearer.take(found)
         return True
+
+    def _clearing(self, candidate: Candidate) -> tuple[Clearing | None, bool]:
+        """Who would go for it, where no window keeps it from starting once they are out; and whether windows kept it off some nodes."""
+        later_ms = 0
+        for _ in range(2):  # The second time with the wait that the first one's victims bring.
+            closed = self.reservations.closed_to(candidate, later_ms)
+            with self.reservations.besides(candidate.job_id), self.board.rooms.closing(closed):
+                found = self.clearer.find(candidate)
+            if found is None:
+                return None, closed is not None
+            later_ms = self.clearer.leaves_within_ms(found)
+            closed = self.reservations.closed_to(candidate, later_ms)
+            if closed is None or not closed[[seat.row for seat in found.placement.seats]].any():
+                return found, closed is not None
+        return None, True
 
     def _ask_as_before(self, candidate: Candidate, start_ms: int | None) -> None:
         """What a search would end in is known from an earlier cycle: room that is kept, or a time to be woken at."""

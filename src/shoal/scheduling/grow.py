@@ -35,7 +35,7 @@ from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import Charge
 from shoal.scheduling.reserve import Part, Reservations
 from shoal.scheduling.standing import is_closed
-from shoal.scheduling.windows import FOREVER, passes_of
+from shoal.scheduling.windows import Flags, ends_by, leaves_within_ms, passes_of
 
 ALL_POOLS = ""
 
@@ -54,6 +54,8 @@ class Grower:
         self._grown_milli: dict[tuple[str, str], int] = {}
         """Thousandths of GPUs that this cycle has given to running jobs, by queue and user."""
         self.made: list[Resize] = []
+        self.wake_ms: int | None = None
+        """When a window ends that kept room from somebody who would grow."""
 
     def go(self, started: Collection[str], settled: Container[str], moved: Container[str]) -> None:
         """
@@ -153,8 +155,12 @@ class Grower:
         if first is None:
             return np.zeros(0, np.int64)
         fits = left.rooms.fitting(part.need).copy()
-        closed = board.windows.closed(self._now_ms, board.horizon.end_of.get(job.id, FOREVER), passes_of(job, board.windows.reservations))
+        closed = self._closed_to(job)
         if closed is not None:
+            if (fits & closed).any():
+                self.wake_ms = board.windows.ends_after(self._now_ms)
+            if not job.in_place and any(closed[columns.row[one.node]] for one in held if one.node in columns.row):
+                return np.zeros(0, np.int64)  # It would not start again where it runs.
             fits &= ~closed
         taken = {board.allocations[one].node for one in board.held_by[job.id]} | set(job.avoid)
         fits[[columns.row[node] for node in taken if node in columns.row]] = False
@@ -167,6 +173,13 @@ class Grower:
                 rows, near = rows[same], near[same]
         ordered: Rows = rows[np.lexsort((rows, columns.free_gpus[rows], -near))]
         return ordered
+
+    def _closed_to(self, job: Job) -> Flags | None:
+        """Nodes that somebody else has before it would end: by the limit of this run, or of the one that begins with the new size."""
+        windows = self._board.windows
+        again_ms = self._now_ms + leaves_within_ms(job)
+        starts_ms = job.started_ms if job.in_place and job.started_ms is not None else again_ms
+        return windows.closed(self._now_ms, ends_by(job, starts_ms), passes_of(job, windows.reservations))
 
     def _allowed(self, job: Job, part: GroupOption, most: int) -> int:
         """How many members, `most` at most, delay nobody's quota."""

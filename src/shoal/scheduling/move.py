@@ -31,12 +31,14 @@ from shoal.scheduling.reserve import parts_of
 from shoal.scheduling.rooms import Need
 from shoal.scheduling.standing import claim_of, is_closed
 from shoal.scheduling.victims import Victim, Victims, side_of, way_up
+from shoal.scheduling.windows import ends_by, leaves_within_ms, passes_of
 
 
 class Mover:
     """See module. One per cycle, over the cycle's trials."""
 
-    def __init__(self, trials: Trials) -> None:
+    def __init__(self, trials: Trials, now_ms: int) -> None:
+        self._now_ms = now_ms
         self._trials = trials
         self._board = trials.board
         self._ledger = trials.ledger
@@ -117,7 +119,9 @@ class Mover:
         """Nodes that have no room for a member and might have it with some GPUs more, those that miss least first."""
         board = self._board
         columns = board.columns
-        misses = columns.open & columns.in_pool(need.member.pool) & ~board.rooms.fitting(need)
+        misses = columns.open & columns.in_pool(need.member.pool) & ~board.rooms.fitting_all(need)
+        if board.rooms.closed is not None:
+            misses &= ~board.rooms.closed
         rows = np.flatnonzero(misses)
         ordered: list[int] = rows[(-columns.free_gpus[rows]).argsort(kind="stable")].tolist()
         return ordered[: limits.MOVE_NODES_MAX]
@@ -138,10 +142,13 @@ class Mover:
         """With a new place for everybody who is moved; None if one has none."""
         self._seat(made.candidate.queue, made.placement)
         moved_to: list[Placement] = []
+        starts_ms = self._now_ms + max(leaves_within_ms(self._board.jobs[victim.job_id]) for victim in made.victims)
         for victim in made.victims:
             job = self._board.jobs[victim.job_id]
-            options = self._as_it_runs(job)
-            found = place_options(self._ledger, victim.queue, shape_of(job), options, self._trials.policy) if options else None
+            options, windows = self._as_it_runs(job), self._board.windows
+            closed = windows.closed(self._now_ms, ends_by(job, starts_ms), passes_of(job, windows.reservations))
+            with self._board.rooms.closing(closed):
+                found = place_options(self._ledger, victim.queue, shape_of(job), options, self._trials.policy) if options else None
             if not isinstance(found, Placement):
                 return None
             self._seat(victim.queue, found)

@@ -170,9 +170,9 @@ class Reservations:
             return Refusal.LATER
         return found
 
-    def closed_to(self, candidate: Candidate) -> Flags | None:
-        """The nodes that somebody else has before the candidate would end; None where there are none. As it is now."""
-        ends_ms = after(self._now_ms, candidate.lane.limit_ms)
+    def closed_to(self, candidate: Candidate, later_ms: int = 0) -> Flags | None:
+        """The nodes that somebody else has before the candidate would end that starts `later_ms` from now at the latest; None: none."""
+        ends_ms = after(self._now_ms + later_ms, candidate.lane.limit_ms)
         return self._board.windows.closed(self._now_ms, ends_ms, candidate.lane.state.passes)
 
     def _note_wake(self, candidate: Candidate) -> None:

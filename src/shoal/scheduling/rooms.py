@@ -122,6 +122,11 @@ class RoomTable:
         finally:
             self._closed = before
 
+    @property
+    def closed(self) -> Flags | None:
+        """The rows that take nobody while inside `closing`; None: there are none."""
+        return self._closed
+
     def fitting(self, need: Need) -> Flags:
         """Per row: may it take a member now? Not to be kept or written to."""
         fits = self.fitting_all(need)

@@ -93,6 +93,21 @@ def passes_of(job: Job, reservations: Mapping[str, Reservation]) -> tuple[str, .
     return tuple(name for name, reservation in sorted(reservations.items()) if may_use(reservation.spec, job))
 
 
+def ends_by(job: Job, from_ms: int) -> int:
+    """When its time limit ends a job that starts, or starts again, then; FOREVER for one without."""
+    return FOREVER if job.time_limit_ms is None else from_ms + job.time_limit_ms
+
+
+def leaves_within_ms(job: Job) -> int:
+    """The longest that a job holds its room after it was told to give it away: it saves if it does that, then ends."""
+    grace_ms = min(job.spec.stop.grace.ms, limits.CHECKPOINT_WAIT_MS_MAX)
+    rule = job.spec.checkpoint
+    if rule is None:
+        return grace_ms
+    takes_ms = min(rule.takes.ms, limits.CHECKPOINT_WAIT_MS_MAX) if rule.takes is not None else 0
+    return grace_ms + max(grace_ms, takes_ms)
+
+
 def keepers_of(job: Job, node: Node, span: Window, reservations: Iterable[Reservation]) -> list[str]:
     """The reservations that keep a job off a node from `span.start_ms` to `span.end_ms`. For `check`."""
     specs = ((reservation.id, reservation.spec) for reservation in reservations)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from shoal.model.attempt import AllocationState
 from shoal.model.codec import decode_json, encode_json
-from shoal.model.job import JobState
+from shoal.model.job import Elastic, JobState, Stop
 from shoal.model.node import NodeState
-from shoal.model.plan import Place, PlacedMember, Plan
-from shoal.model.reason import ReasonCode
+from shoal.model.plan import Move, Place, PlacedMember, Plan, Resize
+from shoal.model.reason import Reason, ReasonCode
 from shoal.model.reservation import DAY_MS, Reservation, ReservationSpec
 from shoal.model.snapshot import Snapshot
+from shoal.model.values import Duration
 from shoal.scheduling.check import check_plan
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.windows import FOREVER, Window, Windows, window_meeting, windows_overlap
@@ -194,3 +199,82 @@ def test_a_time_that_never_comes_is_none():
     assert plan.next_at_ms is None
     assert cluster.why(job).earliest_start_ms is None
     assert cluster.board.windows.postponed(np.array([0]), np.array([200_000]), DAY_MS, ())[0] == FOREVER
+
+
+def test_who_is_moved_goes_on_where_no_window_stops_him_from_starting():
+    """Three nodes have room for who is moved; on n1 and n2 is work to be done before he would be through."""
+    for closed, moves in ((("n1", "n2"), 1), (("n1", "n2", "n3"), 0)):
+        queues = (a_queue("pool"), a_queue("a", "pool", gpu=(4,)), a_queue("b", "pool", gpu=(12,)))
+        cluster = Cluster(*(a_host(f"n{at}", 4) for at in range(4)), *queues)
+        wall = cluster.submit(3, nodes=4, queue="b", preemptible=False)
+        cluster.cycle()
+        for _ in range(4):
+            cluster.submit(1, queue="b", limit_s=1_000)
+        cluster.cycle()
+        cluster.end(wall)
+        cluster.put(a_reservation("firmware", 900, 2_000, nodes=closed))
+        cluster.submit(4, queue="a", limit_s=100)
+        found = [decision for decision in cluster.cycle().decisions if isinstance(decision, Move)]
+        assert len(found) == moves
+        assert all(member.node not in closed for move in found for member in move.members)
+
+
+def test_the_time_that_it_takes_to_stop_counts_before_a_window():
+    """60 s of work fit before the window at 100 s; not once the other has used 50 s to save and stop."""
+    for grace_s, evicted in ((5, 1), (50, 0)):
+        cluster = Cluster(a_host("n0"), a_queue("q"))
+        cluster.now_ms = 0
+        cluster.submit(8, queue="q", limit_s=1_000, stop=Stop(grace=Duration(grace_s * 1_000)))
+        cluster.cycle()
+        cluster.put(a_reservation("firmware", 100, 200, nodes=("n0",)))
+        cluster.submit(8, queue="q", priority=9, limit_s=60)
+        assert cluster.cycle().counters["evicted"] == evicted
+
+
+def an_elastic_pair(how: Literal["in_place", "restart"], nodes: int, **fields: Any) -> tuple[Cluster, str]:
+    """A gang of one node or more runs on two nodes, and the others are free."""
+    cluster = Cluster(*(a_host(f"n{at}", 1) for at in range(nodes)), policy=Policy(preempt=False, estimate="history"))
+    wall = cluster.submit(1, nodes=nodes - 2)
+    cluster.cycle()
+    job = cluster.submit(1, nodes=(1, nodes), elastic=Elastic(how=how), **fields)
+    cluster.cycle()
+    cluster.end(wall)
+    held = [replace(one, state=AllocationState.STARTED) for one in cluster.allocations.values() if one.job == job]
+    cluster.put(replace(cluster.jobs[job], state=JobState.RUNNING, started_ms=cluster.now_ms), *held)
+    return cluster, job
+
+
+def growth_of(plan: Plan) -> tuple[str, ...]:
+    return tuple(member.node for decision in plan.decisions if isinstance(decision, Resize) for member in decision.members)
+
+
+@pytest.mark.parametrize(("how", "grows"), [("in_place", 1), ("restart", 0)])
+def test_growth_keeps_off_nodes_that_are_somebody_elses_before_the_end(how, grows):
+    """By its limit, whatever its kind's runs took; and who starts again has his whole limit before him."""
+    cluster, job = an_elastic_pair(how, 4, limit_s=1_000, expected_ms=5_000)
+    mine = cluster.nodes_of(job)
+    soon, late = sorted({f"n{at}" for at in range(4)} - set(mine))
+    cluster.now_ms += 500_000
+    now_s = cluster.now_ms // 1_000
+    cluster.change_job(job, checkpointed_ms=cluster.now_ms)
+    assert growth_of(cluster.plan())[2:] == (soon, late), "the case can fail"
+    cluster.put(a_reservation("soon", now_s + 100, now_s + 200, nodes=(soon,)))
+    cluster.put(a_reservation("late", now_s + 700, now_s + 800, nodes=(late,)))
+    assert growth_of(cluster.plan())[2:] == (late,)[:grows]
+    cluster.put(a_reservation("late", now_s + 2_000, now_s + 3_000, nodes=(late,)))
+    assert growth_of(cluster.plan())[2:] == (late,)
+    cluster.put(a_reservation("home", now_s + 700, now_s + 800, nodes=mine[:1]))
+    assert growth_of(cluster.plan())[2:] == (late,)[:grows], "it would not start again at home"
+
+
+def test_a_move_or_growth_that_runs_into_a_window_is_not_legal():
+    cluster, job = an_elastic_pair("in_place", 3, limit_s=1_000)
+    plan = cluster.plan()
+    (growth,) = (decision for decision in plan.decisions if isinstance(decision, Resize))
+    node = growth.members[-1].node
+    cluster.put(a_reservation("firmware", 500, 600, nodes=(node,)))
+    told = f"job {cluster.jobs[job].address} would be on {node} when reservation firmware begins"
+    assert told in check_plan(cluster.snapshot(), plan)
+    reason = Reason(code=ReasonCode.MOVED, message="goes on there")
+    move = Move(job=job, members=growth.members, beneficiary="nobody", reason=reason)
+    assert told in check_plan(cluster.snapshot(), replace(plan, decisions=(move,)))

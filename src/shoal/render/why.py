@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.model.reason import Holder, Reason
+from shoal.model.reason import Holder, Reason, ReasonCode
 from shoal.model.wire import Explanation
 from shoal.render.amounts import bytes_text, thousandths_text
 from shoal.render.look import Look, clean, span, wrap
@@ -37,8 +37,11 @@ def _reason(reason: Reason, why: Explanation, look: Look) -> list[str]:
         lines += wrap(", ".join(numbers), look, "      ", "      ")
     if reason.holders:
         lines += wrap("held by " + "; ".join(_holder(holder) for holder in reason.holders[:_HOLDERS_SHOWN_MAX]), look, "      ", "      ")
+    if reason.code is ReasonCode.EXPECTED:  # It names who ends, and the line of the earliest start says when.
+        return lines
     if reason.blockers:
-        lines += wrap(f"in the way: {_names(reason.blockers)}", look, "      ", "      ")
+        label = "free on" if reason.code is ReasonCode.FRAGMENTATION else "in the way"
+        lines += wrap(f"{label}: {_names(reason.blockers)}", look, "      ", "      ")
     if reason.until_ms:
         lines.append(f"      until {look.clock(reason.until_ms)} ({look.ago(reason.until_ms)})")
     return lines
@@ -47,20 +50,27 @@ def _reason(reason: Reason, why: Explanation, look: Look) -> list[str]:
 def reason_numbers(reason: Reason) -> list[str]:
     """The numbers of a reason, each with its word; those that do not apply are left out."""
     named = f" {reason.resource}" if reason.resource else ""
-    found = [
-        ("asks for", reason.asked, named),
-        ("free", reason.free, ""),
-        ("there are", reason.capacity, " in all"),
-        ("short by", reason.quota_short_by, ""),
-    ]
-    numbers = [f"{word} {_count(reason.resource, value)}{unit}" for word, value, unit in found if value is not None]
-    if reason.nodes_asked is not None:
-        fitting = f", {reason.nodes_fitting} could take one part now" if reason.nodes_fitting is not None else ""
-        numbers.append(f"on {reason.nodes_asked} node{'s' if reason.nodes_asked != 1 else ''}{fitting}")
+    numbers = []
+    if reason.asked is not None:
+        where = f" on {_nodes(reason.nodes_asked)}" if reason.nodes_asked is not None else ""
+        numbers.append(f"asks for {_count(reason.resource, reason.asked)}{named}{where}")
+    if reason.free is not None:
+        of_all = f" of {_count(reason.resource, reason.capacity)}" if reason.capacity is not None else ""
+        numbers.append(f"free {_count(reason.resource, reason.free)}{of_all}")
+    elif reason.capacity is not None:
+        numbers.append(f"there are {_count(reason.resource, reason.capacity)}{'' if reason.asked is not None else named} in all")
+    if reason.quota_short_by is not None:
+        numbers.append(f"short by {_count(reason.resource, reason.quota_short_by)}")
+    if reason.nodes_asked is not None and reason.nodes_fitting is not None:
+        now = "" if reason.code is ReasonCode.FLEET_NEVER else " now"
+        numbers.append(f"{_nodes(reason.nodes_fitting)} could take one part{now}")
     if reason.largest_domain is not None:
-        free = reason.largest_free or 0
-        numbers.append(f"largest room: {reason.largest_domain} with {free} node{'s' if free != 1 else ''}")
+        numbers.append(f"largest room: {reason.largest_domain} with {_nodes(reason.largest_free or 0)}")
     return numbers
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _count(resource: str | None, value: int) -> str:

@@ -8,12 +8,13 @@ What change would start a job that waits: each is made on the board, judged, and
     more quota            what its queue is short of
     jobs that end         the smallest set (`smallest`); with more quota where both are short
 
-A change that would not be enough is not told, so an empty answer means that none of these alone would do.
+Where none of these would do alone, jobs that end are looked for again: were no room kept for others; then with nodes back as well. What
+would not be enough is not told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from shoal.scheduling.options import options_for
 from shoal.scheduling.order import Candidate
 from shoal.scheduling.pending import NO_LIMIT, Lane, ShapeState
 from shoal.scheduling.policy import Policy
+from shoal.scheduling.reserve import Reserved
 from shoal.scheduling.shortfall import amount_text, nearest, nodes_text
 from shoal.scheduling.smallest import InTheWay, in_the_way, jobs_gone
 
@@ -46,6 +48,8 @@ class Change(NamedTuple):
 
     text: str
     made: Made | None = None
+    kept: tuple[str, ...] = ()
+    """Jobs by id whose kept room would have to be nobody's for it."""
 
 
 class Changes(NamedTuple):
@@ -65,6 +69,9 @@ def hints_of(board: Board, policy: Policy, now_ms: int, job_id: str, found: Chan
     for change in found.changes:
         if change.made is None or _starts(board, policy, now_ms, job_id, change.made):
             hints.append(f"starts if {change.text}")
+        elif change.kept:
+            names = addresses(board, change.kept)
+            hints.append(f"has room if {change.text} and none were kept for job{'' if len(names) == 1 else 's'} {listed(names)}, before it")
         else:
             hints.append(f"has room if {change.text}, once those before it have started")
     return tuple(hints)
@@ -78,12 +85,13 @@ def _starts(board: Board, policy: Policy, now_ms: int, job_id: str, made: Made) 
             return ahead.places(job_id)
 
 
-def changes_for(ahead: Ahead, candidate: Candidate, starts_ms: tuple[int, ...], now_ms: int) -> Changes:
+def changes_for(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Changes:
     """
-    Every change that would start the candidate now. `starts_ms` are the starts of those that room is kept for.
+    Every change that would start the candidate now. `others` are those that room is kept for.
 
-    Cost: some tens of judgements, and those of `smallest.in_the_way`.
+    Cost: some tens of judgements, and those of `smallest.in_the_way`: four times these where no end alone would do.
     """
+    starts_ms = tuple(other.start_ms for other in others)
     shape = candidate.lane.state.shape
     options = options_for(shape, ahead.board.columns)
     if not options or ahead.found(candidate) is not None:
@@ -95,7 +103,64 @@ def changes_for(ahead: Ahead, candidate: Candidate, starts_ms: tuple[int, ...], 
     found = in_the_way(ahead, candidate, jobs_in_the_way(ahead.board, shortfall)[1])
     if found is not None:
         made.append(Change(_ended(ahead, found), partial(jobs_gone, jobs=found.jobs)))
+    elif not made:
+        last = _were_none_kept(ahead, candidate, others, now_ms) or _nodes_and_ends(ahead, candidate, others, now_ms)
+        return Changes(()) if last is None else Changes(*last)
     return Changes(tuple(made), found)
+
+
+# --- where none of these alone would do -------------------------------------------------------------------------------------
+Last = tuple[tuple[Change, ...], InTheWay]
+
+
+def _were_none_kept(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Last | None:
+    """Jobs whose end would make room, if none were kept for others: asked as one that is over before any of these starts."""
+    first_ms = min((other.start_ms for other in others), default=now_ms)
+    if first_ms <= now_ms:
+        return None
+    found = in_the_way(ahead, _as(candidate, limit_ms=first_ms - now_ms))
+    if found is None:
+        return None
+    kept = tuple(sorted(other.job_id for other in others))
+    return (Change(_ended(ahead, found), partial(jobs_gone, jobs=found.jobs), kept),), found
+
+
+def _nodes_and_ends(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Last | None:
+    """The same with nodes back: those that would be needed once these jobs are gone."""
+    board = ahead.board
+    no_one: tuple[str, ...] = ()
+    options = options_for(candidate.lane.state.shape, board.columns)
+    rows = list(closed_nodes_that_fit(board, nearest(board, options)[1]))[: limits.NODES_BACK_TRIED_MAX]
+    if not rows:
+        return None
+    with _opened(board, ahead.ledger, rows=tuple(rows)):
+        found, kept = in_the_way(ahead, candidate), no_one
+        if found is None:
+            last = _were_none_kept(ahead, candidate, others, now_ms)
+            if last is None:
+                return None
+            (change,), found = last
+            kept, candidate = change.kept, _as(candidate, limit_ms=min(other.start_ms for other in others) - now_ms)
+    for row in list(rows):
+        fewer = tuple(other for other in rows if other != row)
+        with _back_and_gone(board, ahead.ledger, rows=fewer, jobs=found.jobs):
+            if ahead.found(candidate) is not None:
+                rows.remove(row)
+    text = f"{_back(board, rows)} and {_ended(ahead, found)}"
+    return (Change(text, partial(_back_and_gone, rows=tuple(rows), jobs=found.jobs), kept),), found
+
+
+def _back(board: Board, rows: Sequence[int]) -> str:
+    nodes = [board.columns.nodes[row] for row in rows]
+    named = listed([f"{node.id} ({node.state})" for node in nodes])
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {named} came back"
+
+
+@contextmanager
+def _back_and_gone(board: Board, ledger: Ledger, rows: tuple[int, ...], jobs: tuple[str, ...]) -> Iterator[None]:
+    """While inside, these nodes take work and these jobs hold nothing."""
+    with _opened(board, ledger, rows=rows), jobs_gone(board, ledger, jobs):
+        yield
 
 
 def _ended(ahead: Ahead, found: InTheWay) -> str:
@@ -193,9 +258,7 @@ def _nodes_back(ahead: Ahead, candidate: Candidate) -> list[Change]:
         with _opened(board, ahead.ledger, rows=back):
             enough = ahead.found(candidate) is not None
         if enough:
-            nodes = [board.columns.nodes[row] for row in back]
-            named = listed([f"{node.id} ({node.state})" for node in nodes])
-            return [Change(f"{'node' if len(nodes) == 1 else 'nodes'} {named} came back", partial(_opened, rows=back))]
+            return [Change(_back(board, back), partial(_opened, rows=back))]
     return []
 
 

@@ -103,6 +103,16 @@ class Ahead:
         """Where the candidate would start now, beside all that this cycle placed and keeps; it may be another shape of a pending job."""
         return self._run.reservations.asked(candidate)
 
+    def spared(self, candidate: Candidate) -> tuple[str, ...]:
+        """Jobs whose room it has the right to, and that the cycle leaves since the job would rather wait. Cost: one search for victims."""
+        run = self._run
+        if not run.clearer.open or any(made.candidate.job_id == candidate.job_id for made in run.clearer.made):
+            return ()
+        closed = run.reservations.closed_to(candidate)
+        with run.reservations.besides(candidate.job_id), self.board.rooms.closing(closed):
+            found = run.clearer.find(candidate)
+        return tuple(victim.job_id for victim in found.victims) if found is not None else ()
+
     def plan(self) -> Plan:
         """What the cycle decided."""
         return self._run.plan(self._run.waits())

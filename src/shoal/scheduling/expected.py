@@ -5,10 +5,14 @@ from __future__ import annotations
 from shoal.base import limits
 from shoal.base.units import format_duration_ms
 from shoal.model.reason import Reason, ReasonCode
+from shoal.scheduling.asks import Shape
 from shoal.scheduling.blockers import addresses, listed
 from shoal.scheduling.board import Board
 from shoal.scheduling.horizon import NEVER
+from shoal.scheduling.options import options_for
+from shoal.scheduling.policy import Policy
 from shoal.scheduling.reserve import Reserved
+from shoal.scheduling.shortfall import fits_somewhere
 
 
 def expected_reason(board: Board, reserved: Reserved, now_ms: int) -> Reason:
@@ -50,8 +54,27 @@ def _gives(board: Board, row: int, devices: tuple[str, ...], reserved: Reserved)
     return not needed or not devices or bool(needed & board.columns.mask_of(row, devices))
 
 
-def unknown_hint(board: Board) -> str:
-    """Why no earliest start is known, and what would change that."""
-    if any(end >= NEVER for end in board.horizon.end_of.values()):
-        return "no earliest start is known, since running jobs have no time limit: give them one (`time`), or their queue a default"
+def unknown_hint(board: Board, policy: Policy, shape: Shape) -> str:
+    """Why no earliest start is known, and what would change that. Cost: an empty board, and the running jobs."""
+    if not _open_nodes_could(board, policy, shape):
+        return "no earliest start is known: the nodes that take work now could not hold it, were they empty"
+    endless = sorted(job_id for job_id, end in board.horizon.end_of.items() if end >= NEVER and _counts(board, job_id, shape))
+    if endless:
+        names = addresses(board, endless)
+        who = f"job {names[0]} has" if len(names) == 1 else f"jobs {listed(names)} have"
+        return f"no earliest start is known, since {who} no time limit: give one (`time`), or the queue a default"
     return "no earliest start is known: no end of a running job that is known would give it room"
+
+
+def _open_nodes_could(board: Board, policy: Policy, shape: Shape) -> bool:
+    """Whether the nodes that take work now could hold it with nothing on them."""
+    empty = board.emptied()
+    empty.columns.open &= board.columns.open
+    return fits_somewhere(empty, shape, options_for(shape, empty.columns), policy)
+
+
+def _counts(board: Board, job_id: str, shape: Shape) -> bool:
+    """Whether what a job holds could be of use: GPUs where GPUs are asked for, anything else else."""
+    wants_gpus = any(group.member.gpus or group.member.pieces for way in shape.alternatives for group in way.groups)
+    held = [board.allocations[held_id] for held_id in board.held_by.get(job_id, ())]
+    return job_id in board.jobs and (not wants_gpus or any(one.devices or one.parts for one in held))

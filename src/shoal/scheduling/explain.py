@@ -24,6 +24,7 @@ from shoal.scheduling.admit import Gate, dependency_met
 from shoal.scheduling.asks import shape_of
 from shoal.scheduling.blockers import addresses, holders_of, listed, tree_of
 from shoal.scheduling.board import Board
+from shoal.scheduling.brief import time_reasons
 from shoal.scheduling.counterfactual import Changes, changes_for, hints_of
 from shoal.scheduling.cycle import Ahead, Forecast, look_ahead
 from shoal.scheduling.expected import expected_reason, unknown_hint
@@ -36,7 +37,7 @@ from shoal.scheduling.policy import Policy
 from shoal.scheduling.shortfall import nearest, never_reason, quota_reason, room_reason, unknown_queue_reason
 from shoal.scheduling.slowdown import predict
 from shoal.scheduling.standing import is_closed
-from shoal.scheduling.unstoppable import unstoppable_hints
+from shoal.scheduling.unstoppable import patience_hints, unstoppable_hints
 
 _WITHOUT_FORECAST = frozenset(
     {
@@ -165,6 +166,7 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         return replace(answer, position=position, ahead=before)
     with look_ahead(board, policy, now_ms) as ahead:
         told = ahead.forecast(job.id)
+        patient = patience_hints(ahead, filed, told, now_ms)
         limited = any(reason.code in _LIMIT_CODES for reason in reasons)
         changes = Changes(()) if limited else _changes(ahead, filed, told, now_ms)
     hints = hints_of(board, policy, now_ms, job.id, changes)
@@ -177,9 +179,10 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         starts_ms = max(told.reserved.start_ms, now_ms)
     answer = _with_changes(_answer(job, headline, now_ms, reasons), board, changes, hints)
     if policy.preempt and any(reason.code in _ROOM_CODES for reason in reasons):
-        answer = replace(answer, hints=(*answer.hints, *unstoppable_hints(board, job, options_for(shape_of(job), board.columns))))
+        unstoppable = unstoppable_hints(board, job, options_for(shape_of(job), board.columns))
+        answer = replace(answer, hints=(*answer.hints, *patient, *unstoppable))
     if starts_ms is None:
-        answer = replace(answer, hints=(*answer.hints, unknown_hint(board)))
+        answer = replace(answer, hints=(*answer.hints, unknown_hint(board, policy, shape_of(job))))
     return replace(answer, position=position, ahead=before, earliest_start_ms=starts_ms)
 
 
@@ -188,8 +191,7 @@ def _changes(ahead: Ahead, filed: Filed, told: Forecast, now_ms: int) -> Changes
     vertex = ahead.board.quota.vertices.get(filed.queue)
     if told.placed or vertex is None or is_closed(vertex):
         return Changes(())
-    starts_ms = tuple(other.start_ms for other in told.others)
-    return changes_for(ahead, Candidate(filed.queue, filed.key, filed.lane), starts_ms, now_ms)
+    return changes_for(ahead, Candidate(filed.queue, filed.key, filed.lane), told.others, now_ms)
 
 
 def _with_changes(answer: Explanation, board: Board, changes: Changes, hints: tuple[str, ...]) -> Explanation:
@@ -210,7 +212,7 @@ def _gate_reasons(board: Board, job: Job, now_ms: int) -> tuple[Reason, ...]:
     if gate is Gate.FREEING:
         return (_freeing_reason(board, job),)
     if board.pending.waits_for_time(job.id):
-        return _time_reasons(job, now_ms)
+        return time_reasons(job, now_ms)
     return ()
 
 
@@ -271,16 +273,6 @@ def _held_on_failure(board: Board, job: Job, nodes: tuple[str, ...]) -> Reason:
 def _takes_work(board: Board, node_id: str) -> bool:
     row = board.columns.row.get(node_id)
     return row is not None and bool(board.columns.open[row]) and not any(d.broken for d in board.columns.nodes[row].facts.devices)
-
-
-def _time_reasons(job: Job, now_ms: int) -> tuple[Reason, ...]:
-    left = format_duration_ms(-(-(job.not_before_ms - now_ms) // 1_000) * 1_000)
-    if job.attempt == 0 and job.spec.begin is not None:
-        reason = Reason(code=ReasonCode.BEGIN, message=f"begins in {left}, as asked", until_ms=job.not_before_ms)
-        return (reason,)
-    message = f"waits {left} before it is tried again"
-    backoff = Reason(code=ReasonCode.BACKOFF, message=message, until_ms=job.not_before_ms)
-    return (backoff, job.reason) if job.reason is not None and job.reason.code is not ReasonCode.BACKOFF else (backoff,)
 
 
 def _pending_reasons(board: Board, policy: Policy, job: Job) -> tuple[Reason, ...]:

@@ -121,8 +121,27 @@ def never_reason(empty: Board, queue: str, shape: Shape, policy: Policy) -> Reas
     if reason.resource is None:
         return replace(reason, code=ReasonCode.FLEET_NEVER, hints=("name a pool that has nodes, or let nodes join that one",))
     hints = (*reason.hints, "ask for less, or add nodes")
+    never = _never_text(empty, options)
+    if never is not None:
+        reason = replace(reason, message=never, blockers=())
     message = f"more than the whole fleet has: {reason.message}"
     return replace(reason, code=ReasonCode.FLEET_NEVER, message=message, capacity=reason.free, free=None, hints=hints)
+
+
+def _never_text(empty: Board, options: tuple[Option, ...]) -> str | None:
+    """What the fleet has with nothing on it, where whole nodes are too few or too small; None where something else is missing."""
+    if not options:
+        return None
+    shortfall = nearest(empty, options)[1]
+    rows = np.flatnonzero(shortfall.free_by_row > 0)
+    if shortfall.missing == 0 or shortfall.scattered or shortfall.part.need.member.piece is not None or not len(rows):
+        return None
+    best = int(shortfall.free_by_row.argmax())
+    largest = plain_text(shortfall.resource, int(shortfall.free_by_row[best]))
+    total = plain_text(shortfall.resource, shortfall.free)
+    there = f"{nodes_text(len(rows))} would have {total}, at most {largest} on one ({empty.columns.nodes[best].id})"
+    count = nodes_text(shortfall.nodes_fitting) if shortfall.nodes_fitting else "no node"
+    return f"{wanted(shortfall)}; with nothing running {there}, and {count} could take a member"
 
 
 def room_reason(board: Board, shape: Shape, options: tuple[Option, ...], policy: Policy) -> Reason | None:
@@ -318,9 +337,10 @@ def _no_such_model(shape: Shape, columns: Columns) -> Reason:
     asked = ", ".join(shape.models) or "GPUs"
     pools = shape.pools
     models = {model for pool in pools for model in columns.models_in(pool)}
+    resource = f"gpu/{shape.models[0]}" if len(shape.models) == 1 else "gpu"
     fleet = f"pool {' or '.join(pools)}" if all(pools) else "the fleet"
     message = f"asks for {asked}, and {fleet} has {', '.join(sorted(models)) or 'no GPUs at all'}"
-    return Reason(code=ReasonCode.RESOURCES, message=message, resource="gpu", free=0, nodes_fitting=0)
+    return Reason(code=ReasonCode.RESOURCES, message=message, resource=resource, free=0, nodes_fitting=0)
 
 
 def _no_such_pool(shape: Shape, columns: Columns) -> Reason | None:

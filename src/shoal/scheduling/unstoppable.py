@@ -6,8 +6,27 @@ from shoal.base import limits
 from shoal.model.job import Job
 from shoal.scheduling.blockers import addresses, listed
 from shoal.scheduling.board import Board
+from shoal.scheduling.cycle import Ahead, Forecast
 from shoal.scheduling.options import Option
+from shoal.scheduling.order import Candidate
+from shoal.scheduling.pending import Filed
 from shoal.scheduling.shortfall import Counts, nearest, plain_text
+
+
+def patience_hints(ahead: Ahead, filed: Filed, told: Forecast, now_ms: int) -> tuple[str, ...]:
+    """Whom it has the right to displace and why it waits for a start that is known instead; empty where that is not why."""
+    board, reserved = ahead.board, told.reserved
+    if told.placed or reserved is None or reserved.start_ms <= now_ms:
+        return ()
+    candidate = Candidate(filed.queue, filed.key, filed.lane)
+    spared = ahead.spared(candidate)
+    if not spared:
+        return ()
+    names, tolerance = addresses(board, spared), board.jobs[candidate.job_id].spec.tolerance
+    whom = f"{'job' if len(names) == 1 else 'jobs'} {listed(names)}"
+    if tolerance is not None and reserved.start_ms - now_ms <= tolerance.ms:
+        return (f"it could have the room of {whom}, and waits since its start is within the wait it tolerates ({tolerance.plain()})",)
+    return (f"it could have the room of {whom}, and waits since they would lose more than its wait costs",)
 
 
 def unstoppable_hints(board: Board, job: Job, options: tuple[Option, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from shoal.base.errors import NotFound
 from shoal.model.job import GpuAsk, JobState
 from shoal.model.node import NodeState
 from shoal.model.reason import ReasonCode
-from shoal.model.values import MemoryRange
+from shoal.model.values import Duration, MemoryRange
 from shoal.scheduling.brief import brief_reasons
 from shoal.scheduling.fit import could_ever_fit
 from shoal.scheduling.policy import Policy
@@ -224,6 +224,75 @@ def test_a_quota_that_would_not_be_enough_alone_is_told_with_the_jobs_that_must_
     cluster.cycle()
     why = cluster.why(cluster.submit(2, queue="q"))
     assert f"starts if queue q had 2 GPUs more and job {cluster.jobs[other].address} on n0 ended" in why.hints
+
+
+def test_where_kept_room_is_in_the_way_too_it_is_told_for_whom():
+    cluster = Cluster(a_host("n0"), a_host("n1"), policy=Policy(preempt=False))
+    one, two = cluster.submit(8, limit_s=600), cluster.submit(8, limit_s=1_200)
+    cluster.cycle()
+    first = cluster.submit(8, nodes=2, limit_s=3_600)
+    second = cluster.submit(2, nodes=2, limit_s=3_600)
+    names = {job: cluster.jobs[job].address for job in (one, two, first)}
+    want = f"jobs {names[one]}, {names[two]} on n0, n1 ended (no fewer would do) and none were kept for job {names[first]}, before it"
+    assert f"has room if {want}" in cluster.why(second).hints
+    assert not any("none were kept" in hint for hint in cluster.why(first).hints)
+
+
+def test_a_node_that_must_come_back_is_told_with_the_jobs_that_must_end_too():
+    cluster = Cluster(a_host("n0"), a_host("n1", state=NodeState.CORDONED))
+    running = cluster.submit(8, priority=9)
+    cluster.cycle()
+    job = cluster.submit(8, nodes=2)
+    why = cluster.why(job)
+    assert f"starts if node n1 (CORDONED) came back and job {cluster.jobs[running].address} on n0 ended" in why.hints
+    assert why.blockers == (cluster.jobs[running].address,)
+    assert "no earliest start is known: the nodes that take work now could not hold it, were they empty" in why.hints
+    cluster.change_node("n1", state=NodeState.READY)
+    cluster.end(running)
+    cluster.cycle()
+    assert cluster.gpus_of(job) == 16, "what the hint named was enough"
+
+
+def test_who_has_no_time_limit_is_named_where_no_start_is_known():
+    cluster = Cluster(a_host("n0"), policy=Policy(preempt=False))
+    cores, gpus = cluster.submit(0, cpus=1), cluster.submit(8)
+    cluster.cycle()
+    hints = cluster.why(cluster.submit(8)).hints
+    assert f"no earliest start is known, since job {cluster.jobs[gpus].address} has no time limit" in " ".join(hints)
+    assert f"job {cluster.jobs[cores].address}" not in " ".join(hints), "its end gives no GPU"
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "why"),
+    [("2h", "since its start is within the wait it tolerates (2h)"), (None, "since they would lose more than its wait costs")],
+)
+def test_who_would_rather_wait_than_displace_says_whom_he_spares(tolerance, why):
+    cluster = Cluster(a_host("n0"))
+    running = cluster.submit(8, limit_s=3_600)
+    cluster.cycle()
+    cluster.now_ms += 3_590_000
+    job = cluster.submit(8, priority=5, limit_s=60, **({"tolerance": Duration.parse(tolerance)} if tolerance else {}))
+    cluster.cycle()
+    assert cluster.gpus_of(running) == 8
+    assert f"it could have the room of job {cluster.jobs[running].address}, and waits {why}" in cluster.why(job).hints
+
+
+def test_what_will_never_be_is_told_of_the_empty_fleet():
+    """C27: the largest node has four, and how full it is does not matter."""
+    cluster = Cluster(a_host("n0", 4), a_host("n1", 4))
+    cluster.submit(3)
+    cluster.cycle()
+    job = cluster.submit(8)
+    there = "with nothing running 2 nodes would have 8 h100, at most 4 h100 on one (n0), and no node could take a member"
+    assert reason_of(cluster, job).message == f"more than the whole fleet has: needs 1 node with 8 h100; {there}"
+    (told,) = brief_reasons(cluster.board, cluster.policy, [job], cluster.now_ms).values()
+    assert told.message == reason_of(cluster, job).message
+
+
+def test_lists_tell_a_begin_time():
+    cluster = Cluster(a_host("n0"))
+    job = cluster.submit(spec=an_ask(1, begin="+2h"), not_before_ms=cluster.now_ms + 7_200_000)
+    assert brief_reasons(cluster.board, cluster.policy, [job], cluster.now_ms)[job].message == "begins in 2h, as asked"
 
 
 def test_lists_say_why_their_jobs_wait_once_per_ask():

@@ -62,6 +62,11 @@ check: .venv/dev ## lint, format, types, layers
 settle-long: .venv/dev ## 10,000 random worlds in which preemption must come to rest; CI plays 300
 	SETTLE_WORLDS=10000 $(BIN)/python -m pytest -q -x -n $(WORKERS) tests/property/test_settles.py $(ARGS)
 
+SEEDS ?= 100
+.PHONY: swarm
+swarm: .venv/dev ## the whole plane on virtual time: lives full of faults, one per seed (SEEDS=5000)
+	$(BIN)/python -m shoal.sim.swarm --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+
 .PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-kueue bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)

@@ -248,6 +248,10 @@ class HoldJournal:
             self._rewrite()
         return list(self._live.values())
 
+    def close(self) -> None:
+        """Lets go of the file, as the end of the process does."""
+        self._file.close()
+
     def take(self, order: Prepare) -> Hold:
         """A new hold. Raises OSError: what cannot be written down is not taken."""
         hold = Hold(order, self)

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from shoal.agent.home import Home, safe
 from shoal.agent.messages import Gone, Message, Said
@@ -21,17 +22,70 @@ FEED_EVERY_MS = 200
 """A busy node renews its lease with every upload; the deadline need not follow each one. Far under any lease."""
 
 
+class Line(Protocol):
+    """Orders to a supervisor; `supervisor.link.Link` is the real one. Each call raises SupervisorGone when it has ended."""
+
+    def greet(self) -> wire.Greeting: ...
+
+    def give(self, *orders: wire.Order) -> tuple[wire.Result, ...]: ...
+
+    def list(self) -> wire.Listing: ...
+
+    def close(self) -> None: ...
+
+
+class Reach(Protocol):
+    """How a node's supervisor is started and spoken with: `SocketReach`, or a pretended one in simulation."""
+
+    def start(self) -> None:
+        """One is there. Raises Unavailable."""
+        ...
+
+    def line(self) -> Line:
+        """A line to it. Raises SupervisorGone."""
+        ...
+
+    def listen(self, hear: Callable[[wire.Event], None], ended: Callable[[], None]) -> None:
+        """Its events from now on, and its end. Raises SupervisorGone."""
+        ...
+
+
+class SocketReach:
+    """A supervisor in a process of its own, at home in `directory`."""
+
+    def __init__(self, directory: str, name: str, isolation: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._isolation = isolation
+
+    def start(self) -> None:
+        start_supervisor(self._directory, self._name, self._isolation)
+
+    def line(self) -> Line:
+        return Link(self._directory)
+
+    def listen(self, hear: Callable[[wire.Event], None], ended: Callable[[], None]) -> None:
+        watcher = Watcher(self._directory)
+
+        def run() -> None:
+            for event in watcher.events():
+                hear(event)
+            watcher.close()
+            ended()
+
+        threading.Thread(target=run, name="supervisor-events", daemon=True).start()
+
+
 class Keeper:
     """`link` and `greeting` are there after `ensure`. `ensure` is the engine's; `feed` may come from any thread."""
 
-    def __init__(self, home: Home, node: str, isolation: str, post: Callable[[Message], None]) -> None:
+    def __init__(self, home: Home, node: str, isolation: str, post: Callable[[Message], None], reach: Reach | None = None) -> None:
         self._home = home
-        self._name = group_name(home, node)
-        self._isolation = isolation
+        self._reach = reach or SocketReach(self.directory, group_name(home, node), isolation)
         self._post = post
         self._generation = 0
         self._renewed_ms = 0
-        self.link: Link | None = None
+        self.link: Line | None = None
         self.greeting: wire.Greeting | None = None
 
     @property
@@ -46,7 +100,7 @@ class Keeper:
             except SupervisorGone:
                 if attempt + 1 == TRIES_MAX:
                     raise
-                start_supervisor(self.directory, self._name, self._isolation)
+                self._reach.start()
         raise AssertionError
 
     def lose(self) -> None:
@@ -89,20 +143,15 @@ class Keeper:
 
     def _connect(self) -> wire.Greeting:
         self.lose()
-        link = Link(self.directory)
+        link = self._reach.line()
         greeting = link.greet()
         link.give(wire.Feed(self._renewed_ms))
-        watcher = Watcher(self.directory)  # before anybody lists: what happens in between must be in one of the two
-        self._generation += 1
+        mine = self._generation + 1
+        # Before anybody lists: what happens in between must be in one of the two.
+        self._reach.listen(lambda event: self._post(Said(event)), lambda: self._post(Gone(mine)))
+        self._generation = mine
         self.link, self.greeting = link, greeting
-        threading.Thread(target=self._listen, args=(watcher, self._generation), name="supervisor-events", daemon=True).start()
         return greeting
-
-    def _listen(self, watcher: Watcher, generation: int) -> None:
-        for event in watcher.events():
-            self._post(Said(event))
-        watcher.close()
-        self._post(Gone(generation))
 
 
 def group_name(home: Home, node: str) -> str:

@@ -68,5 +68,9 @@ class Outbox:
         with self._lock:
             return tuple(report for _, report in self._waiting)
 
+    def close(self) -> None:
+        """Lets go of the file, as the end of the process does."""
+        self._file.close()
+
     def __len__(self) -> int:
         return len(self._waiting)

@@ -23,7 +23,7 @@ from shoal.base.clock import Clock
 from shoal.base.errors import Refused, ShoalError
 from shoal.model.codec import decode_json, encode_json
 from shoal.model.node import NodeFacts
-from shoal.model.wire import Held, Join, LeaseTerms, Register, Registered
+from shoal.model.wire import Held, Join, Joined, LeaseTerms, Register, Registered
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,11 @@ def read_identity(path: Path) -> Identity | None:
 
 def join_plane(home: Home, control: Control, join: Join, url: str) -> Identity:
     """The node is known from now on; numbers of another installation's commands are forgotten."""
-    joined = control.join(join)
+    return keep_identity(home, control.join(join), url)
+
+
+def keep_identity(home: Home, joined: Joined, url: str) -> Identity:
+    """What the answer to a join says of us, written down."""
     identity = Identity(node=joined.node.id, token=joined.token, store_id=joined.store_id, url=url)
     home.taken.unlink(missing_ok=True)
     write_whole(home.identity, encode_json(identity))

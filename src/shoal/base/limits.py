@@ -221,3 +221,7 @@ ERRAND_JOBS_PER_STEP: Final = 256
 CHANGES_PER_READ: Final = 1_000
 COMMIT_WAIT_MS_MAX: Final = 30_000
 """A step waits for its own writes so long before it gives the round up: slow disks take seconds, dead ones for ever."""
+
+# --- simulation ----------------------------------------------------------------------------------------------------------
+LOOP_TURNS_MAX: Final = 100_000
+"""Callbacks of a simulated server in one turn: more is a loop that never waits, which would hold virtual time still for ever."""

@@ -86,6 +86,11 @@ class WriteStep:
                 self._queue.put(order)
         return order.future
 
+    @property
+    def waiting(self) -> int:
+        """How many sets and errands wait for a step."""
+        return self._queue.qsize()
+
     def step(self) -> int:
         """Writes one group of what waits, and says how many sets and errands it settled; 0 if none waited."""
         return self._write(self._gather(wait=False))

@@ -112,6 +112,13 @@ class Wards:
         self.wards: dict[str, Ward] = {}
         self.renewed_ms = 0
 
+    def close(self) -> None:
+        """Lets go of what is open, as the end of the process does."""
+        for ward in self.wards.values():
+            for task in ward.tasks.values():
+                self._finish_output(task)
+        os.close(self._null)
+
     # --- orders ---------------------------------------------------------------------------------------------------------
     def order(self, order: wire.Order) -> wire.Result:
         """Carries out one order; a system error is an answer and not an end of the supervisor."""

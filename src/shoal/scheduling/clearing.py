@@ -103,9 +103,12 @@ class Trials:
 
     def _seat(self, placement: Placement, going: tuple[Victim, ...]) -> None:
         columns = self.board.columns
+        given: dict[int, tuple[int, int]] = {}
+        for mine in (mine for victim in going for mine in victim.parts):
+            cpu, memory = given.get(mine.row, (0, 0))
+            given[mine.row] = (cpu + mine.cpu_milli, memory + mine.memory_bytes)
         for part in parts_of(placement):
-            given = [mine for victim in going for mine in victim.parts if mine.row == part.row]
-            cpu = max(0, part.cpu_milli - sum(mine.cpu_milli for mine in given))
-            memory = max(0, part.memory_bytes - sum(mine.memory_bytes for mine in given))
+            cpu, memory = given.get(part.row, (0, 0))
+            cpu, memory = max(0, part.cpu_milli - cpu), max(0, part.memory_bytes - memory)
             mask = part.mask & int(columns.free_mask[part.row] | columns.shared_mask[part.row])
             self.ledger.seat(part.row, mask, cpu, memory, part.pieces)

@@ -384,11 +384,17 @@ class Firsts:
         rows, times = np.concatenate(self._rows), np.concatenate(self._times)
         if self._low == 1:
             return int(times.min(initial=NEVER))
-        codes = np.zeros(len(rows), np.int32) if self.codes is None else self.codes[rows]
+        last = self._low - 1
+        if len(rows) <= last:
+            return NEVER
+        if self.codes is None:
+            return int(np.partition(times, last)[last])
+        codes = self.codes[rows]
         order = np.lexsort((times, codes))
-        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        sizes = np.diff(starts, append=len(rows))
-        return int(times[order[starts[sizes >= self._low] + self._low - 1]].min(initial=NEVER))
+        codes, times = codes[order], times[order]
+        # `low` rows of one domain stand in a row wherever the first and the last of so many are of the same.
+        whole = codes[last:] == codes[: len(codes) - last]
+        return int(times[last:][whole].min(initial=NEVER))
 
 
 class _Emptying:
@@ -396,13 +402,18 @@ class _Emptying:
 
     def __init__(self, columns: Columns, row: int) -> None:
         self._columns, self._row = columns, row
-        self._left, self._usable = columns.parts_recorded(row)
+        self._parts: tuple[dict[int, int], int] | None = None
+        """Parts that are left by device, and the devices that can be given; not asked for until somebody has parts."""
 
     def without(self, allocation: Allocation) -> int:
         """One more has ended: the devices of which it had the last part, if they can be given at all."""
+        if not allocation.parts:
+            return 0
+        if self._parts is None:
+            self._parts = self._columns.parts_recorded(self._row)
+        left, usable = self._parts
         emptied = 0
-        if allocation.parts:
-            for piece in self._columns.pieces_of(self._row, allocation.parts, allocation.project):
-                self._left[piece.at] -= 1
-                emptied |= 0 if self._left[piece.at] else self._usable & 1 << piece.at
+        for piece in self._columns.pieces_of(self._row, allocation.parts, allocation.project):
+            left[piece.at] -= 1
+            emptied |= 0 if left[piece.at] else usable & 1 << piece.at
         return emptied

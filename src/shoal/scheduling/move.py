@@ -87,10 +87,10 @@ class Mover:
         """True if the queue, and all above it that have a quota of their own, are within their guarantee with the gang."""
         quota, capacity = self._board.quota, self._board.columns.capacity
         promised = [vertex for vertex in way_up(quota.vertices[queue]) if vertex.named]
-        quota.add(queue, charge)
-        owed = bool(promised) and all(claim_of(vertex, capacity) <= 0 for vertex in promised)
-        quota.remove(queue, charge)
-        return owed
+        if not promised:
+            return False
+        with quota.counting(promised[0], queue, charge):
+            return all(claim_of(vertex, capacity) <= 0 for vertex in promised)
 
     def _may_move(self, candidate: Candidate, charge: Charge, job: Job, owed: bool) -> bool:
         """Within its queue a gang moves no higher priority, and an equal one only for what its queue is owed."""
@@ -109,10 +109,12 @@ class Mover:
         apart = [vertex for vertex in way_up(quota.vertices[theirs]) if vertex not in above]
         if not apart or quota.vertices[mine] in way_up(quota.vertices[theirs]):
             return False
-        quota.add(mine, charge)
-        gained = claim_of(side_of(quota.vertices[mine], apart[-1]), capacity)
-        quota.remove(mine, charge)
-        return all(claim_of(vertex, capacity) > 0 for vertex in apart) and gained < claim_of(apart[-1], capacity)
+        if any(claim_of(vertex, capacity) <= 0 for vertex in apart):
+            return False
+        side = side_of(quota.vertices[mine], apart[-1])
+        with quota.counting(side, mine, charge):
+            gained = claim_of(side, capacity)
+        return gained < claim_of(apart[-1], capacity)
 
     # --- where from ----------------------------------------------------------------------------------------------------------------
     def _rows(self, need: Need) -> list[int]:

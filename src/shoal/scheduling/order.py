@@ -408,7 +408,7 @@ class Contest:
             heap = at.parent.heap
             if at.candidate() is None:
                 heapq.heappop(heap)
-            else:
+            elif len(heap) > 1:  # Nobody joins once all are in: who is alone stays first, whatever his rank.
                 heapq.heapreplace(heap, (self._rank(at), id(at), at))
             at = at.parent
 

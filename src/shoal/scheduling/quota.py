@@ -16,7 +16,8 @@ One tree serves all resources; nothing else in Shoal knows this algebra.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -165,6 +166,23 @@ class QuotaTree:
         for resource, amount in charge:
             if resource in vertex.named:
                 self._bubble(vertex, resource, sign * amount)
+
+    @contextmanager
+    def counting(self, measured: Vertex, name: str, charge: Charge, sign: int = 1) -> Iterator[None]:
+        """
+        While inside, the queue holds `charge` more (less with -1), as far as the claim of `measured` goes by it (`standing.claim_of`).
+
+        Under a quota that is what is limited alone, which costs a fraction of `add`: preemption asks it for every victim.
+        """
+        move = self.count if measured.named else self._move
+        move(name, charge, sign)
+        try:
+            yield
+        finally:
+            move(name, charge, -sign)
+
+    def _move(self, name: str, charge: Charge, sign: int) -> None:
+        (self.add if sign > 0 else self.remove)(name, charge)
 
     @staticmethod
     def _bubble(vertex: Vertex, resource: str, amount: int) -> None:

@@ -225,8 +225,9 @@ class RoomTable:
     def _grow(self) -> None:
         old = len(self._counts)
         new = max(16, old * 2)
+        more = np.zeros(new - old, np.int64)
         self._counts, self._gpus, self._cpu, self._memory = (
-            np.resize(column, new) for column in (self._counts, self._gpus, self._cpu, self._memory)
+            np.concatenate((column, more)) for column in (self._counts, self._gpus, self._cpu, self._memory)
         )
         fits = np.zeros((new, len(self._columns)), np.bool_)
         fits[:old] = self._fits

@@ -175,7 +175,7 @@ class Victims:
             for a in held
             if (row := columns.row.get(a.node)) is not None
         )
-        charge = add_charges(*(charge_of_allocation(a) for a in held))
+        charge = charge_of_allocation(held[0]) if len(held) == 1 else add_charges(*(charge_of_allocation(a) for a in held))
         return Victim(cost, held[0].job, held[0].queue, across, charge, parts)
 
     def _too_young(self, job: Job) -> bool:
@@ -212,13 +212,12 @@ class Victims:
         quota, capacity = self._board.quota, self._board.columns.capacity
         mine = side_of(quota.vertices[gainer], victim.across)
         before = claim_of(victim.across, capacity)
-        quota.add(gainer, charge)
-        gained = claim_of(mine, capacity)
-        quota.remove(gainer, charge)
-        quota.remove(victim.queue, victim.charge)
-        after = claim_of(victim.across, capacity)
-        quota.add(victim.queue, victim.charge)
-        return gained <= after < before
+        with quota.counting(victim.across, victim.queue, victim.charge, -1):
+            after = claim_of(victim.across, capacity)
+        if after >= before:
+            return False
+        with quota.counting(mine, gainer, charge):
+            return claim_of(mine, capacity) <= after
 
     def stop(self, ledger: Ledger, victim: Victim) -> None:
         """Its room and its charge are free on the ledger."""

@@ -94,6 +94,8 @@ class Replay:
             self.world.on_end = self._note_end
         self.now_ms = BASE_MS
         self.cycles = 0
+        self.events = 0
+        """Arrivals of jobs, reports of gangs that came later than what caused them, times that were up, and deeds."""
         self.evictions = 0
         self.moves = 0
         self.at_rest: Callable[[Replay], None] | None = None
@@ -187,6 +189,7 @@ class Replay:
                 return
 
     def _take(self, what: Any) -> None:
+        self.events += 1
         if isinstance(what, Reports):
             self._hear(what.job, self._said(what))
         elif isinstance(what, str):
@@ -382,6 +385,7 @@ class Replay:
         while self._arrived < len(self._jobs) and BASE_MS + self._jobs[self._arrived].submit_ms <= self.now_ms:
             told = self._jobs[self._arrived]
             self._arrived += 1
+            self.events += 1
             births.append(self._born(told))
             dependent = dependent or bool(told.spec.depends_on)
         put = tuple(record for birth in births for record in birth.put)

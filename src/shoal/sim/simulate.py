@@ -73,6 +73,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     policy: NamedPolicy
     metrics: Metrics
     cycles: int
+    events: int = 0
     evictions: int = 0
     audit: Audit | None = None
     """With `Setting.guarantees`: whether they were kept."""
@@ -157,12 +158,12 @@ def read_node_table(lines: Iterable[str], source: str) -> tuple[Node, ...]:
     return read_nodes(lines, source)
 
 
-def fleet_for(workload: Workload) -> tuple[Node, ...]:
+def fleet_for(workload: Workload, per_node: int = PER_NODE) -> tuple[Node, ...]:
     """A fleet of as many GPUs as the trace says that its machine had processors. Raises Invalid where it says none."""
     if not workload.processors:
         raise Invalid("this trace does not say on what it ran; give --fleet, for example --fleet 16x8")
-    whole, rest = divmod(workload.processors, PER_NODE)
-    return read_fleet(",".join([f"{whole}x{PER_NODE}"] * (whole > 0) + [f"1x{rest}"] * (rest > 0)))
+    whole, rest = divmod(workload.processors, per_node)
+    return read_fleet(",".join([f"{whole}x{per_node}"] * (whole > 0) + [f"1x{rest}"] * (rest > 0)))
 
 
 # --- playing -----------------------------------------------------------------------------------------------------------------
@@ -201,6 +202,7 @@ def _run(jobs: tuple[TraceJob, ...], setting: Setting, named: NamedPolicy, progr
         policy=named,
         metrics=metrics_of(replay.record, replay.world.gpus, left),
         cycles=replay.cycles,
+        events=replay.events,
         evictions=replay.evictions,
         audit=audit(Played(jobs, setting.nodes, queues, course, watch.waits())) if watch is not None else None,
         series=replay.record.over_time.series() if setting.chart else None,

@@ -74,6 +74,23 @@ def test_a_signal_that_tells_something_goes_to_who_is_ready_and_kills_nobody(one
     assert said[-2:] == ["end", "around"]
 
 
+def test_a_program_in_a_session_of_its_own_is_told_and_its_workers_are_not(one: Supervised) -> None:
+    """As launchers start programs, and as programs fork workers that have their handlers."""
+    program = """
+import os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: print("told", ("program", "worker")[worker], flush=True))
+worker = False
+if os.fork() == 0:
+    worker = True
+for _ in range(40):
+    time.sleep(0.05)
+"""
+    one.run("a.1.0", f"setsid --wait python3 -c '{program}'; echo end")
+    eventually(lambda: one.link.give(wire.Signal("a.1.0", 10, 0))[0] == wire.Done())
+    assert one.exited("a.1.0").task.exit_code == 0
+    assert one.log("a.1.0").split() == ["told", "program", "end"]
+
+
 def test_where_nobody_is_ready_for_a_signal_that_is_answered(one: Supervised) -> None:
     one.run("a.1.0", "sleep 0.5; echo end")
     (answer,) = one.link.give(wire.Signal("a.1.0", 10, 0))

@@ -69,9 +69,7 @@ class Checkpoints:
         mark_ns = self.mark(hold.id)
         if mark_ns in (0, seen.mark_ns):
             return
-        answers = hold.asked is not None and mark_ns != hold.asked.mark_ns
-        if hold.awaits_save and not answers:
-            return  # from before it was asked
+        answers = hold.asked is not None and mark_ns != hold.asked.mark_ns  # and not one from before it was asked
         seen.mark_ns, seen.told_ms = mark_ns, self.clock.monotonic_ms()
         hold.answered = answers
         at_ms = min(mark_ns // 1_000_000, self.clock.now_ms())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal.agent.supervisor import wire
+from shoal.agent.supervisor.groups.processes import outermost
 from shoal.agent.supervisor.groups.protocol import Doors, GroupLimits, Groups
 from shoal.agent.supervisor.journal import Begun, Ended, Forgotten, Journal, Opened
 from shoal.agent.supervisor.output import LogFile, PipeOutput
@@ -218,7 +219,7 @@ class Wards:
         ward = self.wards.get(order.allocation)
         if ward is None:
             return wire.Failed("unknown", f"no allocation {order.allocation!r} is open here")
-        if not self._soft(ward, order.signal, order.rank, only_to_the_ready=True):
+        if not self._tell(ward, order.signal, order.rank):
             return wire.Failed("deaf", "no process has said what to do at this signal")
         return wire.Done()
 
@@ -313,28 +314,32 @@ class Wards:
         for ward in self.wards.values():
             self.halt(ward, why, ward.opened.signal, ward.opened.grace_ms)
 
-    def _soft(self, ward: Ward, number: int, rank: int | None, *, only_to_the_ready: bool = False) -> int:
-        """
-        To the process groups of the tasks, as a terminal's Ctrl-C goes: a shell's child gets it too, a daemon does not.
-
-        A signal that only tells something leaves out who would die of it: a shell around a program, a program that is still loading.
-        Returns to how many processes it went.
-        """
+    def _soft(self, ward: Ward, number: int, rank: int | None) -> None:
+        """To the process groups of the tasks, as a terminal's Ctrl-C goes: a shell's child gets it too, a daemon does not."""
         leaders = {task.pid for task in ward.tasks.values() if task.pid and rank in (None, task.rank)}
-        told = 0
         with_terminal = {task.pid for task in ward.tasks.values() if isinstance(task.output, TerminalOutput)}
         for pid in self._groups.pids(ward.opened.allocation):
             process = self._programs.look(pid)
             if process is None or process.group not in leaders:
                 continue
-            if only_to_the_ready and not self._programs.is_ready_for(process, number, self._clock.boottime_ms()):
-                continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 self._programs.signal(pid, number)
-                told += 1
                 if process.group in with_terminal and number == signal.SIGTERM:
                     self._programs.signal(pid, signal.SIGHUP)  # an interactive shell does not hear TERM
                 self._programs.signal(pid, signal.SIGCONT)
+
+    def _tell(self, ward: Ward, number: int, rank: int | None) -> int:
+        """A signal that only tells something, to whom it does not kill; how many have had it."""
+        looks = [self._programs.look(pid) for pid in self._groups.pids(ward.opened.allocation)]
+        processes = {look.pid: look for look in looks if look is not None}
+        now_ms = self._clock.boottime_ms()
+        ready = {pid for pid, process in processes.items() if self._programs.is_ready_for(process, number, now_ms)}
+        leaders = [task.pid for task in ward.tasks.values() if task.pid and rank in (None, task.rank)]
+        told = 0
+        for pid in (pid for leader in leaders for pid in outermost(leader, processes, ready)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                self._programs.signal(pid, number)
+                told += 1
         return told
 
     def tick(self) -> int | None:

@@ -87,7 +87,7 @@ class Spawn(_Order, frozen=True, array_like=True, tag=True):
 
 
 class Signal(_Order, frozen=True, array_like=True, tag=True):
-    """A signal to the process groups of an allocation's tasks, or of one rank: to those processes that would not die of it."""
+    """A signal to an allocation's tasks, or to one rank: to the outermost processes of each that would not die of it."""
 
     allocation: str
     signal: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 YOUNG_MS = 200
@@ -33,7 +34,7 @@ def read_process(pid: int) -> Process | None:
 
 def is_ready_for(process: Process, number: int, boottime_ms: int) -> bool:
     """
-    Whether the process has said what to do at this signal (a handler, blocked, ignored); at another it would die of it unasked.
+    Whether the process has said what to do at this signal (it catches it, or waits for it blocked); at another it would die of it.
 
     One that is younger than YOUNG_MS has its parent's handlers and may be about to become a program that has none: it is not ready yet.
     """
@@ -44,8 +45,28 @@ def is_ready_for(process: Process, number: int, boottime_ms: int) -> bool:
             lines = file.read().splitlines()
     except OSError:
         return False
-    masks = (int(line.split()[1], 16) for line in lines if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")))
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith((b"SigBlk:", b"SigCgt:")))
     return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def outermost(leader: int, processes: dict[int, Process], ready: set[int]) -> list[int]:
+    """
+    Of a process and what descends from it those that are ready and below no other such: what these have started is theirs to tell.
+
+    A shell or a launcher around a program is passed over, also one that starts it in a session of its own; workers that the program has
+    forked, and which have its handlers, are not told beside it.
+    """
+    mine = with_descendants({leader}, processes)
+    return sorted(pid for pid in ready & mine if not any(above in ready for above in _above(processes[pid], processes, mine)))
+
+
+def _above(process: Process, processes: dict[int, Process], mine: set[int]) -> Iterator[int]:
+    """Its ancestors inside the tree; bounded, should numbers have been given out anew while they were read."""
+    for _ in mine:
+        if process.parent not in mine:
+            return
+        yield process.parent
+        process = processes[process.parent]
 
 
 def all_processes() -> dict[int, Process]:

@@ -316,6 +316,7 @@ class Board:
             self._drop_job(job.id, job.state, moved)
             return
         self._unborn.pop(job.id, None)
+        self.ended.pop(job.id, None)
         before = self.jobs.get(job.id)
         if before is not None:
             self._unlink(before, job)

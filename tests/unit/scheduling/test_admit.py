@@ -9,7 +9,7 @@ from shoal.model.attempt import AllocationState
 from shoal.model.job import CancelMode, Dependency, JobState
 from shoal.model.reason import ReasonCode
 from shoal.scheduling.board import Board
-from shoal.testing.clusters import Cluster, a_host, a_queue
+from shoal.testing.clusters import Cluster, a_host, a_queue, places_of
 
 E = JobState
 
@@ -191,3 +191,14 @@ def test_a_change_that_is_already_in_is_passed_over():
     cluster.board.apply(change)
     assert cluster.board.contents() == before
     assert cluster.board == Board.of(cluster.snapshot())
+
+
+def test_a_job_that_lives_again_has_not_ended_for_who_depends_on_it():
+    cluster = Cluster(a_host("n0"))
+    first = cluster.submit(1)
+    cluster.cycle()
+    cluster.end(first)
+    cluster.submit(1, depends_on=(Dependency(job=first),))
+    cluster.change_job(first, state=JobState.QUEUED, not_before_ms=60_000)
+    assert cluster.board.contents() == Board.of(cluster.snapshot()).contents()
+    assert not places_of(cluster.cycle())

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shoal.base import limits
+from shoal.scheduling.allowance import Allowance
 from shoal.scheduling.board import Board
 from shoal.scheduling.ledger import Ledger
-from shoal.scheduling.options import options_of
 from shoal.scheduling.order import Candidate
 from shoal.scheduling.place import Placement, place_options
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.quota import charge_of_allocation
-from shoal.scheduling.reserve import least, parts_of
+from shoal.scheduling.reserve import parts_of
 from shoal.scheduling.victims import Victim, Victims
 
 
@@ -51,7 +51,7 @@ class Trials:
 
     def place(self, candidate: Candidate) -> Placement | None:
         """Where the gang fits as things stand on the ledger, at its smallest size."""
-        options = tuple(least(option) for option in options_of(candidate.lane.state, self.board.columns))
+        options = Allowance(self.board).options(candidate)
         found = place_options(self.ledger, candidate.queue, candidate.lane.state.shape, options, self.policy)
         return found if isinstance(found, Placement) else None
 

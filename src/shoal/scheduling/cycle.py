@@ -30,6 +30,7 @@ from shoal.base import limits
 from shoal.base.rng import Rng
 from shoal.model.plan import Decision, Place, Plan, Wait
 from shoal.model.reason import Reason, ReasonCode
+from shoal.scheduling.allowance import gpus_milli
 from shoal.scheduling.board import Board
 from shoal.scheduling.clear import Clearer
 from shoal.scheduling.clearing import Clearing
@@ -148,6 +149,7 @@ class _Run:
         """Jobs that were looked at first, since room is kept for them."""
         self._refused: list[tuple[Candidate, Refusal]] = []
         self._attempts = 0
+        self._last_milli = 0
         self._placed_max = min(policy.placed_per_cycle, limits.PLACED_PER_CYCLE_MAX)
 
     @property
@@ -169,11 +171,11 @@ class _Run:
         while not self.bound and (candidate := contest.next()) is not None:
             # 3. place
             if candidate.job_id in self._claimed:
-                contest.placed()
+                contest.placed(self._charged(candidate.job_id))
                 continue
             refusal = Refusal.ROOM if candidate.blocked else self.attempt(candidate)
             if refusal is None:
-                contest.placed()
+                contest.placed(self._charged(candidate.job_id))
             else:
                 # 4. reserve
                 reserved = contest.wants_reservation and self.reservations.reserve(candidate) is not None
@@ -187,6 +189,11 @@ class _Run:
         if not self.bound:
             settled = {made.job_id for made in self.reservations.made} | {made.candidate.job_id for made in self.clearer.made}
             self.grower.go({place.job for place in self.places}, settled | self._claimed, self.clearer.touched)
+
+    def _charged(self, job_id: str) -> int | None:
+        """Thousandths of GPUs that a job is charged which this plan places, where it was the last; else None."""
+        last = self.places[-1] if self.places else None
+        return None if last is None or last.job != job_id else self._last_milli
 
     def _place_claimed(self) -> None:
         """
@@ -292,7 +299,7 @@ class _Run:
             self.places.append(self._decide(candidate, found))
             self.reservations.settle(candidate, found)
             return None
-        if found is Refusal.ROOM and remember:
+        if found is Refusal.ROOM and remember and not self.reservations.allowance.left_out:
             self._remember_failure(candidate)
         self._refused.append((candidate, found))
         return found
@@ -304,6 +311,7 @@ class _Run:
             asked = option.groups[seat.group].need.member
             self.ledger.seat(seat.row, seat.mask, asked.cpu_milli, asked.memory_bytes, seat.pieces)
         self.ledger.charge(candidate.queue, found.charge)
+        self._last_milli = gpus_milli(found.charge)
         return Place(
             job=candidate.job_id,
             members=seated(self.board.columns, found),

@@ -29,7 +29,7 @@ def limit_reasons(board: Board, job: Job) -> tuple[Reason, ...]:
     if not bounds.of_running:
         return ()
     options = options_for(shape_of(job), board.columns)
-    asked_milli = dict(options[0].charge_least).get("gpu", 0) if options else 0
+    asked_milli = min((dict(option.charge_least).get("gpu", 0) for option in options), default=0)
     excess = excess_of(bounds, board.crowd.of(job.queue), board.crowd.of(job.queue, job.owner), asked_milli, steps_of(job))
     return () if excess is None else (_reason(board, job, excess),)
 

@@ -172,3 +172,9 @@ def _together(shape: Shape, gpus: int, model: str | None, columns: Columns) -> i
     kinds = [columns.kinds[code][1] for code in np.unique(columns.kind).tolist()]
     holds = max(((layout.by_model.get(model, 0) & island).bit_count() for layout in kinds for island in layout.islands), default=0)
     return tp if shape.whole or holds >= tp else 0
+
+
+def least(option: Option) -> Option:
+    """The option at its smallest size: a reservation keeps no more than it takes to start."""
+    parts = tuple(part._replace(group=part.group._replace(high=part.group.low)) for part in option.groups)
+    return option._replace(groups=parts)

@@ -24,7 +24,7 @@ from shoal.base import limits
 from shoal.model.queue import QueueSpec
 from shoal.scheduling.board import Board
 from shoal.scheduling.crowd import Count, excess_of, limits_of
-from shoal.scheduling.options import options_of
+from shoal.scheduling.options import Option, options_of
 from shoal.scheduling.pending import HeadKey, JobKey, Lane, Line, key_of
 from shoal.scheduling.place import Refusal
 from shoal.scheduling.policy import Policy
@@ -125,14 +125,14 @@ class _Turn:
             self.candidate = self.candidate._replace(blocked=blocked)
         return blocked is not None
 
-    def placed(self) -> None:
-        """The candidate was placed: its lane goes on with the job behind it."""
+    def placed(self, gpus_milli: int | None = None) -> None:
+        """The candidate was placed, charged so much: its lane goes on with the job behind it."""
         assert self.candidate is not None
         lane = self.candidate.lane
         if lane.array:
             self._shared.started[lane.array] = self._shared.started.get(lane.array, 0) + 1
         if self._limited:
-            self._count_started(lane)
+            self._count_started(lane, self._asked_milli(lane) if gpus_milli is None else gpus_milli)
         self._go_behind(self.candidate)
 
     def refused(self, refusal: Refusal) -> None:
@@ -263,15 +263,15 @@ class _Turn:
     def _failed(self, lane: Lane) -> bool:
         return lane.state.failed_growth == self._board.columns.growth or lane.fails_with(self._board.cycle)
 
-    def _count_started(self, lane: Lane) -> None:
-        asked_milli = self._asked_milli(lane)
-        one = Count(1, asked_milli, asked_milli * lane.bound.steps)
+    def _count_started(self, lane: Lane, gpus_milli: int) -> None:
+        one = Count(1, gpus_milli, gpus_milli * lane.bound.steps)
         for owner in {"", lane.owner}:
             self._started[owner] = self._started.get(owner, Count()).plus(one)
 
     def _asked_milli(self, lane: Lane) -> int:
+        """The least of its ways to run: of `any_of`, a small one may start where the limit rules out a large one."""
         options = options_of(lane.state, self._board.columns)
-        return dict(options[0].charge_least).get("gpu", 0) if options else 0
+        return min((dict(option.charge_least).get("gpu", 0) for option in options), default=0)
 
     def _is_limited(self, lane: Lane) -> bool:
         """True if one more job of this lane would break a running limit of the queue."""
@@ -299,8 +299,13 @@ class _Turn:
         return bool(self._closed) and (CPU_ONLY in models or CPU_ONLY in self._closed or not models.isdisjoint(self._closed))
 
     def _close(self, lane: Lane) -> None:
+        """What does not fit keeps its models, where this queue could ever have as much: else it would keep them for ever."""
         if self._strict:
-            self._closed |= self._models(lane)
+            self._closed |= {o.model or CPU_ONLY for o in options_of(lane.state, self._board.columns) if self._could_ever(o)}
+
+    def _could_ever(self, option: Option) -> bool:
+        potentials = ((self._board.quota.potential(self.queue, resource), amount) for resource, amount in option.charge_least)
+        return all(most is None or amount <= most for most, amount in potentials)
 
 
 class _Seatholder:
@@ -356,11 +361,11 @@ class Contest:
             self._go_on()
         return None
 
-    def placed(self) -> None:
-        """The current candidate was placed, and the ledger charged."""
+    def placed(self, gpus_milli: int | None = None) -> None:
+        """The current candidate was placed, and the ledger charged, so many thousandths of GPUs; None: the least that it asks."""
         assert self._current is not None
         assert self._current.turn is not None
-        self._current.turn.placed()
+        self._current.turn.placed(gpus_milli)
         self._go_on()
 
     def refused(self, refusal: Refusal, reserved: bool = False, cleared: bool = False) -> None:

@@ -31,9 +31,9 @@ import numpy as np
 
 from shoal.base import limits
 from shoal.model.plan import Reserve
+from shoal.scheduling.allowance import Allowance
 from shoal.scheduling.board import Board
 from shoal.scheduling.columns import Columns
-from shoal.scheduling.crowd import limits_of
 from shoal.scheduling.domains import wish_of
 from shoal.scheduling.horizon import NEVER, Firsts, after
 from shoal.scheduling.ledger import Board as LedgerBoard
@@ -115,6 +115,7 @@ class Reservations:
         self.recalling = False
         """Off for questions of what would be if: what they find is not so, and what was found before is not asked for."""
         self.made: list[Reserved] = []
+        self.allowance = Allowance(board)
         self.wake_ms: int | None = None
         """When a window ends that kept somebody out."""
         self._most = 0 if policy.reserve == "none" else min(policy.reservations, limits.RESERVATIONS_MAX)
@@ -158,6 +159,7 @@ class Reservations:
         What nobody is kept room on is tried first; then, for who ends in time, what is needed only after that. With a placement, the
         caller seats it and says `settle`.
         """
+        self.allowance.left_out = False
         if not claimed and self.is_full_for(candidate.lane.state):
             return Refusal.ROOM
         ends_ms, closed = after(self._now_ms, candidate.lane.run_ms), self.closed_to(candidate)
@@ -189,9 +191,8 @@ class Reservations:
 
     def _place_on(self, ledger: Ledger, candidate: Candidate) -> Placement | Refusal:
         state = candidate.lane.state
-        if candidate.lane.bound.steps or limits_of(self._board.queues, candidate.queue).gpus_per_user is not None:
-            small = tuple(least(option) for option in options_of(state, self._board.columns))
-            return place_options(ledger, candidate.queue, state.shape, small, self._policy)
+        if self.allowance.limits(candidate):
+            return place_options(ledger, candidate.queue, state.shape, self.allowance.options(candidate), self._policy)
         return place(ledger, candidate.queue, state, self._policy)
 
     def _ground(self, before_ms: int) -> Ground:
@@ -246,6 +247,7 @@ class Reservations:
         """The placement was seated and charged."""
         ends_ms = after(self._now_ms, candidate.lane.run_ms)
         parts = parts_of(placement)
+        self.allowance.note(candidate, placement.charge)
         self._started.append(_Started(candidate.queue, ends_ms, placement.charge, parts))
         self._some_end = self._some_end or ends_ms < NEVER
         if self._grounds:
@@ -315,7 +317,7 @@ class Reservations:
     def _earliest(self, candidate: Candidate, until_ms: int) -> Reserved | None:
         """The first time up to `until_ms` at which the gang fits beside everything reserved so far."""
         state, lane = candidate.lane.state, candidate.lane
-        options = tuple(least(option) for option in options_of(state, self._board.columns))
+        options = self.allowance.options(candidate)
         time_ms: int | None = self._first_time(candidate, options)
         for tried in range(limits.RESERVE_TRIES_PER_JOB_MAX):
             if time_ms is None or time_ms > until_ms:
@@ -471,12 +473,6 @@ def parts_of(placement: Placement) -> tuple[Part, ...]:
     """The room of a placement, node by node."""
     asked = [part.need.member for part in placement.option.groups]
     return tuple(Part(s.row, s.mask, asked[s.group].cpu_milli, asked[s.group].memory_bytes, s.pieces) for s in placement.seats)
-
-
-def least(option: Option) -> Option:
-    """The option at its smallest size: a reservation keeps no more than it takes to start."""
-    parts = tuple(part._replace(group=part.group._replace(high=part.group.low)) for part in option.groups)
-    return option._replace(groups=parts)
 
 
 def _moved_to_freed(placement: Placement, later: Columns, now: Columns) -> Placement:

@@ -27,7 +27,15 @@ class ReadingContract(StoreFixtures):
         attempts = [make.an_attempt(live[0], n) for n in (1, 2)] + [make.an_attempt(live[1], 1), make.an_attempt(done, 1)]
         states = dict.fromkeys(range(len(AllocationState)), None)
         allocations = [make.an_allocation(live[0], 2, rank, state=list(AllocationState)[rank]) for rank in states]
-        others = (make.a_node("b"), make.a_node("a"), make.a_queue("q2"), make.a_queue("q1"), make.a_claim("c"), make.a_reservation("r"))
+        others = (
+            make.a_node("b"),
+            make.a_node("a"),
+            make.a_queue("q2"),
+            make.a_queue("q1"),
+            make.a_claim("c"),
+            make.a_reservation("r"),
+            make.a_schedule("s"),
+        )
         bench.put(done, lost, *live, *attempts, *allocations, *others)
         found = bench.store.snapshot()
         assert [job.number for job in found.jobs] == [1, 2]

@@ -31,10 +31,11 @@ class WritingContract(StoreFixtures):
             make.a_queue("default"),
             make.a_claim("c1"),
             make.a_reservation("r1"),
+            make.a_schedule("every"),
             make.a_token("t1"),
             make.a_secret("s1"),
         )
-        job, attempt, allocation, node, queue, claim, reservation, token, secret = bench.put(*first)
+        job, attempt, allocation, node, queue, claim, reservation, schedule, token, secret = bench.put(*first)
         store = bench.store
         assert job.version == store.version() > 0
         assert store.job(job.id) == job
@@ -45,6 +46,7 @@ class WritingContract(StoreFixtures):
         assert store.allocations_on("n1") == (allocation,)
         want = {"jobs": (job,), "allocations": (allocation,), "nodes": (node,), "queues": (queue,), "claims": (claim,)}
         want["reservations"] = (reservation,)
+        want["schedules"] = (schedule,)
         assert store.snapshot() == Snapshot(version=job.version, **want)
         assert attempt.version == job.version
 

@@ -97,6 +97,7 @@ def filled(store: Store) -> None:
                 make.a_claim("c"),
                 usage,
                 make.a_reservation("r"),
+                make.a_schedule("s"),
             ),
             delete=(node,),
             events=(make.an_event("x"), make.an_event("y")),

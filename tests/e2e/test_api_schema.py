@@ -18,8 +18,10 @@ from shoal.api.table import OPERATIONS
 from shoal.base.errors import ShoalError
 from shoal.client.api import Api
 from shoal.model.codec import encode_json, encode_pack
+from shoal.model.job import JobSpec
 from shoal.model.queue import QueueSpec
 from shoal.model.reservation import ReservationSpec
+from shoal.model.schedule import ScheduleSpec
 from shoal.model.wire import Join, Register, Upload
 
 PROJECT = "/v1/projects/default"
@@ -58,6 +60,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(server, api, agent, document, job.id, prepare.allocation, waiting.id, token_id)
 
 
+SCHEDULES = {
+    "schedules.list": (f"{PROJECT}/schedules", None),
+    "schedules.get": (f"{PROJECT}/schedules/spare", None),
+    "schedules.set": (f"{PROJECT}/schedules/made", b'{"cron": "@daily", "job": {"run": "true"}}'),
+    "schedules.delete": (f"{PROJECT}/schedules/spare", None),
+}
+
+
 def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
     """One request per operation: its path with query, and its body. Those that take things away come last in the table's own order."""
     facts = world.agent.facts
@@ -68,6 +78,7 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
     elastic = world.api.jobs.submit({"run": "true", "gpus": 64, "nodes": "1..4", "elastic": True}).id
     world.api.queues.set("spare", QueueSpec())
     world.api.reservations.set("spare", ReservationSpec(nodes=("n1",), start_ms=4_102_444_800_000, end_ms=4_102_448_400_000))
+    world.api.schedules.set("spare", ScheduleSpec(cron="@daily", job=JobSpec(run="true")))
     world.api.secrets.set("spare", b"x")
     HandAgent(world.server.url, (world.server.state / "join.token").read_text().strip(), "spare")
     return {
@@ -113,6 +124,7 @@ def requests(world: World) -> dict[str, tuple[str, bytes | None]]:
         "blobs.put": (f"{PROJECT}/blobs/{SHA}", BLOB),
         "blobs.has": (f"{PROJECT}/blobs/{SHA}", None),
         "blobs.get": (f"{PROJECT}/blobs/{SHA}", None),
+        **SCHEDULES,
         "secrets.list": (f"{PROJECT}/secrets", None),
         "secrets.set": (f"{PROJECT}/secrets/other", b'{"value": "AAECAw=="}'),
         "secrets.delete": (f"{PROJECT}/secrets/spare", None),

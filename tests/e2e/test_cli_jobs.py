@@ -387,6 +387,25 @@ def test_queues_are_set_shown_and_deleted(state: Path) -> None:
     assert "shoal queues set vision --parent lab" in path.stderr
 
 
+def test_a_schedule_is_made_of_a_job_file_paused_resumed_shown_and_deleted(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("name: nightly\nrun: 'true'\n")
+    assert "no schedules" in shoal(state, "schedules").stderr
+    made = shoal(state, "submit", str(file), "--cron", "30 2 * * mon-fri", "--time-zone", "Europe/Berlin", "--overlap", "replace")
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout.startswith("schedule nightly: next ")
+    (found,) = answer(state, "schedules")
+    assert (found["spec"]["cron"], found["spec"]["overlap"], found["spec"]["job"]["name"]) == ("30 2 * * mon-fri", "replace", "nightly")
+    assert "Europe/Berlin" in shoal(state, "schedules").stdout
+    assert shoal(state, "schedules", "pause", "nightly").stdout == "schedule nightly: paused\n"
+    assert "paused" in shoal(state, "schedule", "show", "nightly").stdout
+    assert shoal(state, "schedules", "resume", "nightly").stdout.startswith("schedule nightly: next ")
+    bad = shoal(state, "submit", str(file), "--cron", "30 25 * * *")
+    assert (bad.exit_code != 0, "hour '25': a number from 0 to 23" in bad.stderr) == (True, True)
+    assert shoal(state, "schedules", "delete", "nightly", "--yes").stdout == "schedule nightly is deleted\n"
+    assert shoal(state, "schedules", "show", "nightly").exit_code == 3
+
+
 def test_reservations_are_made_shown_kept_to_and_deleted(state: Path) -> None:
     assert "no reservations" in shoal(state, "reservations").stderr
     asked = ("--start", "+1h", "--duration", "2h", "-r", "new firmware")

@@ -13,6 +13,7 @@ from shoal.api import agents, blobs, declared, events, jobs, logs, meta, questio
 from shoal.api.operations import Handler, Operation
 from shoal.api.planning import PLANNING
 from shoal.api.reservations import RESERVATIONS
+from shoal.api.schedules import SCHEDULES
 from shoal.base.limits import JOB_FILE_BYTES_MAX, LOG_BYTES_PER_UPLOAD_MAX, REQUEST_BYTES_MAX, WORKDIR_BYTES_MAX
 from shoal.model.job import Job, JobSpec
 from shoal.model.queue import Queue, QueueSpec
@@ -548,6 +549,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *NODES,
     *QUEUES,
     *RESERVATIONS,
+    *SCHEDULES,
     *PLANNING,
     *BLOBS,
     *SECRETS,

@@ -146,6 +146,16 @@ LIMITS_TRIED_MAX: Final = 8
 """Shorter time limits tried for one `why`: one per start that room is kept for."""
 NODES_BACK_TRIED_MAX: Final = 8
 """Nodes away that are tried for one `why`. Who misses more than that needs no list of them."""
+SCHEDULES_MAX: Final = 1_000
+"""Schedules of all projects; each is looked at in every round of the control plane."""
+SCHEDULE_RUNS_KEPT_MAX: Final = 200
+"""Runs that a schedule remembers: they are in its record, which is written with every run."""
+CRON_RUNS_PER_STEP_MAX: Final = 64
+"""Schedules that are submitted in one round; at the full hour many are due at once, and the rest comes in the next round."""
+CRON_TIMES_MAX: Final = 100
+"""Times of one schedule that passed while nobody looked (the server was down) and are told as missed one by one."""
+CRON_DAYS_MAX: Final = 3_000
+"""Days that are searched for the next time: eight years lie between two leap days around 2100."""
 RESERVATIONS_STORED_MAX: Final = 1_000
 """Reservations of nodes; every start is held against each of them that has not passed."""
 WINDOW_SETS_KEPT_MAX: Final = 256

@@ -50,6 +50,8 @@ CATALOGUE: dict[str, Entry] = {
     "queues": Entry("queues", "queues", _FLEET, "List queues with quota and use; set and delete them."),
     "reservations": Entry("reservations", "reservations", _FLEET, "Reserve nodes for maintenance, or for somebody, during a window."),
     "reservation": Entry("reservations", "reservations", _FLEET, "Reserve nodes for a window.", alias=True),
+    "schedules": Entry("schedules", "schedules", _JOBS, "Jobs that are submitted again and again: list, pause, resume, delete."),
+    "schedule": Entry("schedules", "schedules", _JOBS, "Jobs that are submitted again and again.", alias=True),
     "token": Entry("tokens", "token", _ACCESS, "Make, list and revoke tokens."),
     "secret": Entry("secrets", "secret", _ACCESS, "Set, list and remove secrets of the project."),
     "plan": Entry("plan", "plan", _PLAN, "Answer a planning question: spot, quota, cold start, commitment and more."),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     "shoal submit train.yaml --set gpus.count=4 --set time=2h -f",
     "shoal get 12 | shoal submit -",
     "shoal submit a.yaml b.yaml --must-fit --wait",
+    "shoal submit nightly.yaml --cron '30 2 * * mon-fri' --time-zone Europe/Berlin",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Lay a value over the file: --set gpus.count=4.")
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 @click.option("--follow", "-f", is_flag=True, help="Print what the job writes until it ends; then end with its exit code.")
 @click.option("--wait", "-w", "wait_for_end", is_flag=True, help="Wait until all have ended; then end with the highest exit code.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the jobs' numbers.")
+@click.option("--cron", metavar="WHEN", help="Submit it again and again: '30 2 * * *' (minute hour day month weekday), @daily.")
+@click.option("--time-zone", default="UTC", show_default=True, metavar="NAME", help="Of --cron, for example Europe/Berlin.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["forbid", "allow", "replace"]),
+    default="forbid",
+    show_default=True,
+    help="Of --cron, while the job of an earlier run has not ended: leave the run out, start beside it, or cancel that one first.",
+)
 @json_option("a Job per line, as created; with --wait or --follow once more, ended")
 def submit(files: tuple[str, ...], must_fit: bool, dry_run: bool, follow: bool, wait_for_end: bool, **options: object) -> None:
     """
@@ -38,6 +48,9 @@ def submit(files: tuple[str, ...], must_fit: bool, dry_run: bool, follow: bool, 
     from shoal.render.look import clean
 
     session = open_session(bool(options["as_json"]))
+    if options["cron"] is not None:
+        _schedule(session, files, options)
+        return
     jobs = read_files(files, options["settings"])  # type: ignore[arg-type]
     if dry_run or len(jobs) > 1:
         checked = [check(session, job, must_fit=must_fit) for job in jobs]
@@ -52,6 +65,29 @@ def submit(files: tuple[str, ...], must_fit: bool, dry_run: bool, follow: bool, 
         _tell(session, created, repeated, quiet=bool(options["quiet"]))
     if follow or wait_for_end:
         leave(_to_the_end(session, made, follow=follow))
+
+
+def _schedule(session: Session, files: tuple[str, ...], options: dict[str, object]) -> None:
+    """One schedule of the name of the one job of the files; one that is there already is changed."""
+    from shoal.base.errors import Invalid
+    from shoal.cli.submitting import read_files, with_workdir
+    from shoal.model.schedule import ScheduleSpec
+
+    jobs = read_files(files, options["settings"])  # type: ignore[arg-type]
+    if len(jobs) != 1:
+        raise Invalid(f"--cron takes one job, the files hold {len(jobs)}")
+    (job,) = jobs
+    spec = ScheduleSpec(
+        cron=str(options["cron"]),
+        time_zone=str(options["time_zone"]),
+        overlap=options["overlap"],  # type: ignore[arg-type]
+        job=with_workdir(session, job.spec, job.source),
+    )
+    made = session.api.schedules.set(job.spec.name, spec)
+    from shoal.render.look import clean
+    from shoal.render.schedules import next_text
+
+    session.row(made, f"schedule {clean(made.name)}: next {next_text(made, session.look)}")
 
 
 def _tell(session: Session, job: Job, repeated: bool, *, quiet: bool) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.client.planning import Planning
     from shoal.client.queues import Queues
     from shoal.client.reservations import Reservations
+    from shoal.client.schedules import Schedules
     from shoal.client.terminal import Terminals
 
 T = TypeVar("T")
@@ -104,6 +105,12 @@ class Api:
         from shoal.client.reservations import Reservations
 
         return Reservations(self)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from shoal.client.schedules import Schedules
+
+        return Schedules(self)
 
     @cached_property
     def planning(self) -> Planning:

@@ -17,6 +17,7 @@ from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 from shoal.store.protocol import Store
 
 R = TypeVar("R", bound=Record)
@@ -32,6 +33,7 @@ class Known(Protocol):
     queues: dict[str, Queue]
     claims: dict[str, Claim]
     reservations: dict[str, Reservation]
+    schedules: dict[str, Schedule]
     tokens: dict[str, Token]
 
     @property
@@ -56,6 +58,7 @@ def bridge(known: Known, store: Store) -> Change:
         *_news(known.queues, snapshot.queues),
         *_news(known.claims, snapshot.claims),
         *_news(known.reservations, snapshot.reservations),
+        *_news(known.schedules, snapshot.schedules),
         *sorted(_news(before, live.values()), key=lambda job: not job.is_array),
         *_news(before, over.values()),
         *(attempt for attempt in snapshot.attempts if known.attempts.get(attempt.job) != attempt),
@@ -67,6 +70,7 @@ def bridge(known: Known, store: Store) -> Change:
         *_gone(known.queues, snapshot.queues),
         *_gone(known.claims, snapshot.claims),
         *_gone(known.reservations, snapshot.reservations),
+        *_gone(known.schedules, snapshot.schedules),
         *_gone(known.allocations, snapshot.allocations),
         *_gone(before, (*live.values(), *over.values())),
         *_gone(known.tokens, tokens),

@@ -27,7 +27,7 @@ from shoal.base.ids import IdSource
 from shoal.control.answers import at_once
 from shoal.control.lanes import Lanes
 from shoal.control.links import Links, Samples
-from shoal.control.steps import DispatchStep, LeaseStep, Progress, ReconcileStep, ScheduleStep, Step, step_through
+from shoal.control.steps import CronStep, DispatchStep, LeaseStep, Progress, ReconcileStep, ScheduleStep, Step, step_through
 from shoal.control.steps.base import await_all
 from shoal.control.terminals import Terminals
 from shoal.control.waiting_limits import WaitingLimits
@@ -87,11 +87,12 @@ class Plane:
         self.waiting = WaitingLimits()
         self.reconcile = ReconcileStep(self)
         self.lease = LeaseStep(self)
+        self.cron = CronStep(self)
         self.schedule = ScheduleStep(self)
 
     def steps(self) -> tuple[Step, ...]:
         """The steps in the order in which one round takes them: what was decided goes out before more is decided."""
-        return (self.dispatch, self.lease, self.reconcile, self.schedule, self.dispatch)
+        return (self.dispatch, self.lease, self.reconcile, self.cron, self.schedule, self.dispatch)
 
     def step_all(self, now_ms: int) -> Progress:
         """One round of all steps; safe to repeat, and to stop between any two."""

@@ -90,6 +90,20 @@ def submit_job(plane: Plane, caller: Caller, submission: Submission) -> Future[S
     return chain(written, partial(_settled, plane, caller, submission, keyed))
 
 
+def birth_of(plane: Plane, caller: Caller, project: str, spec: JobSpec, *, dry: bool = False) -> ChangeSet:
+    """
+    What would make the job of `spec`, for who writes it together with something else. `dry`: only to see that it can be taken.
+
+    Raises as `submit_job` does; that as many wait as the queue lets wait is judged as of now.
+    """
+    resolved, queue = _resolved(plane, caller, Submission(project=project, spec=spec))
+    if dry:
+        return _birth(resolved, _origin(plane, caller, project, queue, resolved))
+    if _limits_waiting(queue):
+        plane.waiting.look(plane, queue.id, caller.principal, _elements(resolved) or 1)
+    return _birth(resolved, _origin(plane, caller, project, queue, resolved, numbers=1 + _elements(resolved)))
+
+
 def _limits_waiting(queue: Queue) -> bool:
     return queue.spec.limits.queued_jobs is not None or queue.spec.limits.queued_jobs_per_user is not None
 

@@ -47,6 +47,11 @@ class WaitingLimits:
                     )
             self._move(queue, owner, count)
 
+    def look(self, plane: Plane, queue: str, owner: str, count: int) -> None:
+        """Raises as `admit` does; lets nobody in."""
+        self.admit(plane, queue, owner, count)
+        self._give_back(queue, owner, count)
+
     def settled(self, queue: str, owner: str, count: int, future: Future[Any]) -> None:
         """Gives back what was let in, once the create has been written or refused."""
         future.add_done_callback(lambda _: self._give_back(queue, owner, count))

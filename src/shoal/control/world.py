@@ -27,6 +27,7 @@ from shoal.model.job import ENDED, WAITING, CancelMode, Job, JobSpec, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.scheduling.runtimes import RunTimes
 from shoal.store.protocol import JobQuery, Store
@@ -59,6 +60,7 @@ class World:
         self.queues: dict[str, Queue] = {}
         self.claims: dict[str, Claim] = {}
         self.reservations: dict[str, Reservation] = {}
+        self.schedules: dict[str, Schedule] = {}
         self.tokens: dict[str, Token] = {}
         self._run_times = RunTimes()
         self._learned: set[str] = set()
@@ -82,6 +84,7 @@ class World:
             Queue: self._put_queue,
             Claim: self._put_claim,
             Reservation: self._put_reservation,
+            Schedule: self._put_schedule,
             Token: self._put_token,
         }
         # Secrets are left out: they stay sealed in the store until a node asks for one.
@@ -132,6 +135,7 @@ class World:
             *snapshot.queues,
             *snapshot.claims,
             *snapshot.reservations,
+            *snapshot.schedules,
             *sorted(snapshot.jobs, key=lambda job: not job.is_array),
             *snapshot.attempts,
             *snapshot.allocations,
@@ -309,6 +313,9 @@ class World:
     def _put_reservation(self, reservation: Reservation) -> None:
         self.reservations[reservation.id] = reservation
 
+    def _put_schedule(self, schedule: Schedule) -> None:
+        self.schedules[schedule.id] = schedule
+
     def _put_token(self, token: Token) -> None:
         self.tokens[token.id] = token
 
@@ -342,6 +349,8 @@ class World:
             return self.claims
         if isinstance(record, Reservation):
             return self.reservations
+        if isinstance(record, Schedule):
+            return self.schedules
         return self.tokens if isinstance(record, Token) else None
 
     # --- looking ----------------------------------------------------------------------------------------------------------
@@ -417,6 +426,7 @@ class World:
                 queues=_by_id(self.queues),
                 claims=_by_id(self.claims),
                 reservations=_by_id(self.reservations),
+                schedules=_by_id(self.schedules),
             )
 
 

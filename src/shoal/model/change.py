@@ -17,9 +17,10 @@ from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 
-Record = Job | Attempt | Allocation | Node | Queue | QueueUsage | Claim | Reservation | Token | Secret
-RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, QueueUsage, Claim, Reservation, Token, Secret)
+Record = Job | Attempt | Allocation | Node | Queue | QueueUsage | Claim | Reservation | Schedule | Token | Secret
+RECORD_TYPES: tuple[type, ...] = (Job, Attempt, Allocation, Node, Queue, QueueUsage, Claim, Reservation, Schedule, Token, Secret)
 
 
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -234,6 +234,23 @@ class ReservationDeleted(_Event, frozen=True, kw_only=True, tag="reservation.del
     pass
 
 
+class ScheduleSet(_Event, frozen=True, kw_only=True, tag="schedule.set"):
+    created: bool = False
+
+
+class ScheduleDeleted(_Event, frozen=True, kw_only=True, tag="schedule.deleted"):
+    pass
+
+
+class ScheduleRan(_Event, frozen=True, kw_only=True, tag="schedule.ran"):
+    """A time of a schedule came: a job was submitted, or why not."""
+
+    due_ms: int
+    outcome: str
+    number: int = 0
+    message: str = ""
+
+
 class AccessChanged(_Event, frozen=True, kw_only=True, tag="access.changed"):
     """A token or secret was made, rotated or revoked; never its value."""
 
@@ -275,6 +292,9 @@ Event = (
     | QueueDeleted
     | ReservationSet
     | ReservationDeleted
+    | ScheduleSet
+    | ScheduleDeleted
+    | ScheduleRan
     | AccessChanged
 )
 
@@ -286,7 +306,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event with its place: `version` is the store's, in commit order (0 until written); `subject` is an id of `kind`."""
 
     kind: str
-    """job, node, queue, reservation, access."""
+    """job, node, queue, reservation, schedule, access."""
     subject: str
     project: str
     at_ms: int

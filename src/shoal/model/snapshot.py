@@ -9,12 +9,13 @@ from shoal.model.job import Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues`, `claims`, `usages`
-    and `reservations`, each ascending by id.
+    `jobs` that have not ended, current `attempts` of those, `allocations` that hold room, all `nodes`, `queues`, `claims`, `usages`,
+    `reservations` and `schedules`, each ascending by id.
 
     `ended` has the end states of jobs that some live job depends on, by job id.
     """
@@ -28,6 +29,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     usages: tuple[QueueUsage, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
     ended: dict[str, JobState] = {}
 
 

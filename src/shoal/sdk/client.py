@@ -14,6 +14,7 @@ from shoal.client.submissions import Submissions
 from shoal.model.codec import encode_json, to_plain
 from shoal.model.event import EventRow
 from shoal.model.job import JobSpec
+from shoal.model.schedule import Schedule
 from shoal.model.wire import NodeView, QueueView, ReservationView
 from shoal.sdk.job import Job
 
@@ -67,6 +68,10 @@ class Client:
     def reservations(self) -> tuple[ReservationView, ...]:
         """Reservations of nodes with their next windows. They are made by `api.reservations.set`."""
         return self.api.reservations.list()
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The project's schedules with their last runs. They are made by `api.schedules.set`."""
+        return self.api.schedules.list()
 
     def queues(self) -> tuple[QueueView, ...]:
         """All queues with quota and use."""

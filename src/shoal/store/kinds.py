@@ -19,6 +19,7 @@ from shoal.model.job import Job
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 
 
 class Kind(NamedTuple):
@@ -53,6 +54,7 @@ KINDS: Final = (
     Kind("usage", QueueUsage, (), (), lambda _: ()),
     Kind("claim", Claim, (), (), lambda _: ()),
     Kind("reservation", Reservation, (), (), lambda _: ()),
+    Kind("schedule", Schedule, (), (), lambda _: ()),
     Kind("token", Token, (), (), lambda _: ()),
     Kind("secret", Secret, ("project",), (), lambda secret: (secret.project,)),
 )

@@ -33,6 +33,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "usage": ("id", "version", "body"),
     "claim": ("id", "version", "body"),
     "reservation": ("id", "version", "body"),
+    "schedule": ("id", "version", "body"),
     "token": ("id", "version", "body"),
     "secret": ("id", "version", "body", "project"),
     "idempotency": ("id", "created_ms", "body"),

@@ -25,6 +25,7 @@ from shoal.model.job import ENDED, Job, JobState
 from shoal.model.node import Node
 from shoal.model.queue import Claim, Queue, QueueUsage
 from shoal.model.reservation import Reservation
+from shoal.model.schedule import Schedule
 from shoal.model.snapshot import Picture, Snapshot
 from shoal.store import statements
 from shoal.store.dialect import Connection, Dialect
@@ -79,6 +80,7 @@ class Reads:
                 claims=self._sorted(connection, statements.all_bodies("claim"), Claim),
                 usages=self._sorted(connection, statements.all_bodies("usage"), QueueUsage),
                 reservations=self._sorted(connection, statements.all_bodies("reservation"), Reservation),
+                schedules=self._sorted(connection, statements.all_bodies("schedule"), Schedule),
                 ended=self._ended(connection, jobs),
             )
 

@@ -16,7 +16,7 @@ from shoal.store.dialect import Connection, Dialect
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-HEAD_REVISION: Final = "0004"
+HEAD_REVISION: Final = "0005"
 """The newest migration; a test compares it with the files."""
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 

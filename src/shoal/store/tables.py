@@ -76,6 +76,7 @@ queue = _records("queue")
 usage = _records("usage")
 claim = _records("claim")
 reservation = _records("reservation")
+schedule = _records("schedule")
 token = _records("token")
 secret = _records("secret", Column("project", Text, nullable=False))
 idempotency = Table(

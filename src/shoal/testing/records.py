@@ -18,6 +18,7 @@ from shoal.model.job import CancelMode, Job, JobSpec, JobState
 from shoal.model.node import Device, Node, NodeFacts
 from shoal.model.queue import Claim, Queue, QueueSpec, Quota
 from shoal.model.reservation import Reservation, ReservationSpec
+from shoal.model.schedule import Schedule, ScheduleSpec
 from shoal.model.values import CountRange, Duration
 from shoal.testing.clock import EPOCH_MS
 
@@ -85,6 +86,12 @@ def a_queue(name: str, **fields: Any) -> Queue:
 def a_claim(name: str, **fields: Any) -> Claim:
     common: dict[str, Any] = {"job": job_id(1), "node": "n1", "devices": ("GPU-1",), "cpu_milli": 1_000, "memory_bytes": GIB}
     return Claim(**{**common, "id": name, "term": 1, "expires_ms": EPOCH_MS, **fields})
+
+
+def a_schedule(name: str, **fields: Any) -> Schedule:
+    spec = ScheduleSpec(cron="30 2 * * *", job=JobSpec(run="true"))
+    known = {"id": f"default/{name}", "project": "default", "name": name, "spec": spec, "owner": "user/anna"}
+    return Schedule(**{**known, **fields})
 
 
 def a_reservation(name: str, **fields: Any) -> Reservation:

@@ -8,9 +8,10 @@ What the control plane does by itself: steps, not tasks. Each has `step(now_ms) 
 """
 
 from shoal.control.steps.base import Progress, Step, step_through
+from shoal.control.steps.cron import CronStep
 from shoal.control.steps.dispatch import DispatchStep
 from shoal.control.steps.lease import LeaseStep
 from shoal.control.steps.reconcile import ReconcileStep
 from shoal.control.steps.schedule import ScheduleStep
 
-__all__ = ["DispatchStep", "LeaseStep", "Progress", "ReconcileStep", "ScheduleStep", "Step", "step_through"]
+__all__ = ["CronStep", "DispatchStep", "LeaseStep", "Progress", "ReconcileStep", "ScheduleStep", "Step", "step_through"]

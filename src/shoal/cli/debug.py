@@ -34,11 +34,14 @@ def snapshot(file: Path, as_json: bool) -> None:
     What jobs run, their labels, and the values of their variables and secrets are masked; names of projects, people, queues, jobs and
     nodes stay. A name that ends in .gz is compressed.
     """
+    import msgspec
+
     from shoal.sim.again import read_scene
 
     session = open_session(as_json)
     raw = session.api.jobs.debug_snapshot()
     scene = read_scene(raw, "the server's answer")
+    raw = msgspec.json.format(raw, indent=1)  # People read it before they send it to anybody.
     file.write_bytes(gzip.compress(raw) if file.suffix == ".gz" else raw)
     jobs, nodes = len(scene.snapshot.jobs), len(scene.snapshot.nodes)
     record = {"file": str(file), "bytes": file.stat().st_size, "jobs": jobs, "nodes": nodes, "version": scene.snapshot.version}

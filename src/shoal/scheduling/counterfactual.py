@@ -113,12 +113,16 @@ def changes_for(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...]
 Last = tuple[tuple[Change, ...], InTheWay]
 
 
-def _were_none_kept(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Last | None:
-    """Jobs whose end would make room, if none were kept for others: asked as one that is over before any of these starts."""
+def over_before(candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Candidate | None:
+    """The same job, were it over before any of these starts: what is kept for them is not in its way. None if one starts now."""
     first_ms = min((other.start_ms for other in others), default=now_ms)
-    if first_ms <= now_ms:
-        return None
-    found = in_the_way(ahead, _as(candidate, limit_ms=first_ms - now_ms))
+    return _as(candidate, limit_ms=first_ms - now_ms) if first_ms > now_ms else None
+
+
+def _were_none_kept(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, ...], now_ms: int) -> Last | None:
+    """Jobs whose end would make room, if none were kept for others."""
+    soon = over_before(candidate, others, now_ms)
+    found = in_the_way(ahead, soon) if soon is not None else None
     if found is None:
         return None
     kept = tuple(sorted(other.job_id for other in others))
@@ -140,7 +144,7 @@ def _nodes_and_ends(ahead: Ahead, candidate: Candidate, others: tuple[Reserved, 
             if last is None:
                 return None
             (change,), found = last
-            kept, candidate = change.kept, _as(candidate, limit_ms=min(other.start_ms for other in others) - now_ms)
+            kept, candidate = change.kept, over_before(candidate, others, now_ms) or candidate
     for row in list(rows):
         fewer = tuple(other for other in rows if other != row)
         with _back_and_gone(board, ahead.ledger, rows=fewer, jobs=found.jobs):

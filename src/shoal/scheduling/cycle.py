@@ -85,6 +85,11 @@ class Ahead:
         self.stopping = frozenset(victim.job_id for made in run.clearer.made for victim in made.victims)
         """Jobs that this cycle would stop, move or shrink: their room is somebody's already."""
 
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """Jobs that the cycle starts."""
+        return tuple(place.job for place in self._run.places)
+
     def places(self, job_id: str) -> bool:
         """True if the cycle starts this job."""
         return any(place.job == job_id for place in self._run.places)

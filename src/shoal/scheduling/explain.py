@@ -25,7 +25,7 @@ from shoal.scheduling.asks import shape_of
 from shoal.scheduling.blockers import addresses, holders_of, listed, tree_of
 from shoal.scheduling.board import Board
 from shoal.scheduling.brief import time_reasons
-from shoal.scheduling.counterfactual import Changes, changes_for, hints_of
+from shoal.scheduling.counterfactual import Changes, changes_for, hints_of, over_before
 from shoal.scheduling.cycle import Ahead, Forecast, look_ahead
 from shoal.scheduling.expected import expected_reason, unknown_hint
 from shoal.scheduling.limited import limit_reasons
@@ -166,13 +166,14 @@ def _explain_waiting(board: Board, policy: Policy, job: Job, now_ms: int) -> Exp
         return replace(answer, position=position, ahead=before)
     with look_ahead(board, policy, now_ms) as ahead:
         told = ahead.forecast(job.id)
+        passed = () if reasons or told.placed else _passed_by(ahead, filed, told, now_ms)
         patient = patience_hints(ahead, filed, told, now_ms)
         limited = any(reason.code in _LIMIT_CODES for reason in reasons)
         changes = Changes(()) if limited else _changes(ahead, filed, told, now_ms)
     hints = hints_of(board, policy, now_ms, job.id, changes)
     if not reasons:
         window = None if told.placed else window_reason(board, policy, filed.lane, now_ms)
-        reasons = (window or _kept_reason(board, told) or _behind_reason(board, job, position),)
+        reasons = (window or _passed_reason(board, passed) or _kept_reason(board, told) or _behind_reason(board, job, position),)
     headline, starts_ms = reasons[0].message, now_ms if told.placed else None
     if told.reserved is not None:
         reasons = (*reasons, expected_reason(board, told.reserved, now_ms))
@@ -331,6 +332,22 @@ def _with_holders(board: Board, reason: Reason, queues: frozenset[str] | None, a
         whole = board.columns.capacity_in(pool, reason.resource)
         capacity = whole // 1_000 if reason.resource.startswith("gpu") else whole
     return replace(reason, holders=holders_of(board, model, queues, pool), capacity=capacity)
+
+
+def _passed_by(ahead: Ahead, filed: Filed, told: Forecast, now_ms: int) -> tuple[str, ...]:
+    """Jobs that the cycle starts in the room there is, where that and not what is kept leaves none for this one."""
+    candidate = Candidate(filed.queue, filed.key, filed.lane)
+    soon = over_before(candidate, told.others, now_ms) or candidate
+    return ahead.placed if ahead.found(soon) is None else ()
+
+
+def _passed_reason(board: Board, passed: tuple[str, ...]) -> Reason | None:
+    """There is room, and others start there first."""
+    if not passed:
+        return None
+    names = addresses(board, passed)
+    message = f"the room there is goes to {'job' if len(names) == 1 else 'jobs'} {listed(names)} first"
+    return Reason(code=ReasonCode.BEHIND, message=message, blockers=names[: limits.HOLDERS_SHOWN_MAX])
 
 
 def _kept_reason(board: Board, told: Forecast) -> Reason | None:

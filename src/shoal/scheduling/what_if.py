@@ -129,7 +129,8 @@ def _side(scene: Scene, sees: Callable[[Job], bool]) -> _Side:
         fates = _decided(plan, scene.now_ms)
         jobs = dict(board.jobs)
         waiting = sorted((job for job_id, job in jobs.items() if job_id not in fates and job.state not in LIVE), key=_turn)
-        starts = _starts(ahead, [job.id for job in waiting if sees(job) and job.id in board.pending])
+        starts = _starts(ahead, [job.id for job in waiting if sees(job) and job.id in board.pending and not _has_time(board, job)])
+        starts |= {job.id: job.not_before_ms for job in waiting if _has_time(board, job)}
     reasons = brief_reasons(board, scene.policy, (job.id for job in waiting if sees(job)), scene.now_ms)
     for job in waiting:
         reason = reasons.get(job.id) or job.reason
@@ -138,6 +139,11 @@ def _side(scene: Scene, sees: Callable[[Job], bool]) -> _Side:
         if job.state in LIVE:
             fates.setdefault(job_id, Fate(what="runs"))
     return _Side(board, jobs, fates, bool(plan.counters.get("bound")))
+
+
+def _has_time(board: Board, job: Job) -> bool:
+    """It may not start before some time, whatever there is."""
+    return board.pending.waits_for_time(job.id)
 
 
 def _turn(job: Job) -> tuple[str, int, int, int, str]:

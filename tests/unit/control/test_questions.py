@@ -80,6 +80,15 @@ def test_cancel_drain_and_return_say_who_would_start_and_who_would_not(service: 
     assert service.job(last).state is JobState.RUNNING, "what was said came true"
 
 
+def test_who_begins_later_is_no_earlier_for_any_change(service: Service) -> None:
+    holder = run(service, nodes=2, gpus=4, time=Duration(HOUR_MS))
+    later = run(service, gpus=4, begin="+2h")
+    (change,) = ask(service, cancel=(holder.address,)).changes
+    assert change.job == holder.address
+    answer = ask(service, cancel=(later.address,))
+    assert [(c.job, c.now and c.now.start_ms) for c in answer.changes] == [(later.address, later.not_before_ms)]
+
+
 def test_a_larger_quota_starts_who_waits_for_it(service: Service) -> None:
     limited = QueueSpec(quotas={"gpu": Quota(nominal=4_000, borrowing_limit=0)})
     service.settle(queues.set_queue(service.plane, SYSTEM, "small", limited))

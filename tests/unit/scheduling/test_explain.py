@@ -238,6 +238,12 @@ def test_where_kept_room_is_in_the_way_too_it_is_told_for_whom():
     assert not any("none were kept" in hint for hint in cluster.why(first).hints)
 
 
+def test_room_that_another_starts_in_first_is_told_as_his():
+    cluster = Cluster(a_host("n0"), a_queue("a"), a_queue("b"))
+    first, second = cluster.submit(8, queue="a"), cluster.submit(8, queue="b")
+    assert reason_of(cluster, second).message == f"the room there is goes to job {cluster.jobs[first].address} first"
+
+
 def test_a_node_that_must_come_back_is_told_with_the_jobs_that_must_end_too():
     cluster = Cluster(a_host("n0"), a_host("n1", state=NodeState.CORDONED))
     running = cluster.submit(8, priority=9)

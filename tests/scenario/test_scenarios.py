@@ -16,6 +16,8 @@ import pytest
 from shoal.formats import scenario_sheet as scenario
 from shoal.formats.scenario import read_scenario
 from shoal.model.job import Spec
+from shoal.scheduling.board import Board
+from shoal.scheduling.columns import Columns
 from shoal.sim.scenario import difference, play, verdicts
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -31,6 +33,28 @@ def test_a_scenario_comes_out_as_its_file_says(path: Path) -> None:
     else:
         assert bad, f"{path.name} comes out as it says: take `waits_for: {read.waits_for}` out"
         assert not any("broken invariant" in fault for verdict in bad for fault in verdict.faults), difference(bad[0])
+
+
+@pytest.mark.parametrize(
+    ("forgets", "verb", "told"),
+    [(Columns, "take", "n0-0 of n0 is given twice"), (Board, "_count_charges", "the board that was moved differs from one built anew")],
+)
+def test_what_breaks_an_invariant_is_told_whatever_the_file_expects(
+    monkeypatch: pytest.MonkeyPatch, forgets: type, verb: str, told: str
+) -> None:
+    """INV is looked at: a board that forgets what it gave, and one that forgets what it charged, are both found out."""
+    text = """
+name: two jobs
+cluster: [n0]
+queues: [{name: q, gpus: 4, borrow: 0}]
+jobs: [{name: a, queue: q, gpus: 2}, {name: b, queue: q, gpus: 2}, {name: c, queue: q, gpus: 1, at: 1s}]
+expect: [{at: 2s, gpus_held: 4}]
+"""
+    assert play(read_scenario(text, "inv")).good
+    monkeypatch.setattr(forgets, verb, lambda *_: None)
+    (fault,) = play(read_scenario(text, "inv")).faults
+    assert fault.startswith("broken invariant")
+    assert told in fault
 
 
 # C14: a cancel at every point of a job's life: queued, claimed, being prepared, starting, running, ending.

@@ -165,6 +165,11 @@ class SqlStore(Reads):
         if self._lock is not None:
             self._lock.release()
 
+    def limit_pages(self, pages_max: int) -> None:
+        """Drills for a full disk: writes that need more pages than this fail from now on; 0 lifts it. SQLite only."""
+        if isinstance(self._dialect, Sqlite):
+            self._dialect.pages_max = pages_max
+
     def abandon(self) -> None:
         """
         Lets go of the database as a process does that is killed: what was not committed is lost, nothing more is written.

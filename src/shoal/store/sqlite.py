@@ -24,6 +24,8 @@ CACHED_STATEMENTS: Final = 512
 CHECKPOINT_PAGES: Final = 4_000
 """16 MiB of log between checkpoints: each syncs the database file, which a group commit should meet rarely."""
 JOURNAL_BYTES_MAX: Final = 64 << 20
+PAGES_ANY: Final = 0x3FFF_FFFF
+"""SQLite's own bound on pages."""
 ANY_OF: Final = "IN (SELECT value FROM json_each(:ids))"
 
 
@@ -42,6 +44,9 @@ class Sqlite:
         self._texts: dict[str, str] = {}
         self._durable: bool | None = None
         """What `synchronous` is set to; None: not known yet."""
+        self.pages_max = 0
+        """Writes that need more pages than this fail as on a full disk; 0: as many as there is room for."""
+        self._pages_set = 0
         self._file: tuple[int, int] | None = None
         """Device and inode of the state file as first opened."""
 
@@ -59,7 +64,7 @@ class Sqlite:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit={JOURNAL_BYTES_MAX}")
-            self._durable = None
+            self._durable, self._pages_set = None, 0
         except sqlite3.DatabaseError as error:
             connection.close()
             raise self._unreadable(error) from error
@@ -110,6 +115,9 @@ class Sqlite:
         if durable is not self._durable:
             connection.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
             self._durable = durable
+        if self.pages_max != self._pages_set:
+            connection.execute(f"PRAGMA max_page_count={self.pages_max or PAGES_ANY}")
+            self._pages_set = self.pages_max
         connection.execute("BEGIN IMMEDIATE")
 
     def begin_read(self, connection: Connection) -> None:

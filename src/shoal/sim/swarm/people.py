@@ -90,7 +90,7 @@ class People:
     # --- what they want -----------------------------------------------------------------------------------------------------------
     def _spec(self, key: str) -> dict[str, Any]:
         rng = self.rng
-        run = ["swarm", f"run_ms={rng.choice((50, 800, 3_000, 9_000, 25_000))}"]
+        run = ["swarm", f"run_ms={rng.choice((50, 800, 3_000, 6_000, 15_000))}"]
         if rng.below(5) == 0:
             run.append("exit=3")
         if rng.below(6) == 0:

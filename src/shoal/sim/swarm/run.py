@@ -88,7 +88,7 @@ def run_seed(seed: int, steps: int = 1_000, *, faults: Faults | None = None, kee
     with _folder() as folder, _quiet():
         world = make_world(folder, seed, keep)
         weather = Faults() if faults is None else faults
-        world.server.start()
+        world.server.ensure()
         for machine in world.machines:
             world.start_agent(machine)
         weather.begin(world)

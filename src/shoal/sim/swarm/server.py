@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.api.app import build_app
 from shoal.api.service import Service
+from shoal.base.errors import ShoalError
 from shoal.base.rng import Rng
 from shoal.control.plane import Plane
 from shoal.control.steps import step_through
@@ -30,6 +31,7 @@ from shoal.store.sql import SqlStore, open_store
 from shoal.testing.ids import SeededEntropy, SeededIds
 
 ROLES = (("user/admin", "admin"), ("service/join", "join"))
+RESTART_MS = 1_000
 STEP_GAP_MS_MAX = 4
 """Between two steps of a round other things may happen."""
 
@@ -78,6 +80,8 @@ class Server:
     """How slow the disk is: a group of writes waits up to so long."""
     die_in_writes: int = 0
     """Dies at so many writes from now, counted inside of steps; 0: not."""
+    full: bool = False
+    """The disk has no room for more."""
     on_death: list[Callable[[], None]] = field(default_factory=list)
     """Told once, when this process dies: the connections to it break."""
     store: SqlStore = field(init=False)
@@ -94,13 +98,35 @@ class Server:
         return self.plane is not None
 
     # --- life -------------------------------------------------------------------------------------------------------------------
-    def start(self) -> None:
-        """A new process over the file of the last one."""
+    def ensure(self) -> None:
+        """A process over the file of the last one, unless one runs. One that cannot start is tried again in a second."""
+        if self.plane is not None:
+            return
         self.starts += 1
-        self.store = store = open_store(self.folder / "shoal.db", by_hand=True, store_id="swarm")
+        self.store = open_store(self.folder / "shoal.db", by_hand=True, store_id="swarm")
+        self.limit_disk()
+        try:
+            self.plane = plane = self._make_plane()
+            if not self.tokens.admin:
+                self._make_tokens()
+        except ShoalError as error:
+            self.agenda.note(f"server {self.starts} cannot start: {error.code}")
+            self.plane = None
+            self.store.abandon()
+            self.agenda.after(RESTART_MS, self.ensure)
+            return
+        plane.world.on_change(self.changed)
+        plane.rung = self._ring
+        self.loop = VirtualLoop(self.agenda, self._want_turn)  # type: ignore[abstract]  # asyncio asks for no more
+        self._service = Service(plane, self.loop, secret=b"s" * 32, health=lambda: Health(ok=True))
+        self.app = build_app(self._service)
+        self.agenda.note(f"server {self.starts} is up at version {self.store.version()}")
+        self._ring()
+
+    def _make_plane(self) -> SwarmPlane:
         own = Rng(self.seed).stream(f"server {self.starts}").next64()
-        plane = SwarmPlane(
-            store=store,
+        return SwarmPlane(
+            store=self.store,
             logs=LogStore(self.folder / "logs"),
             blobs=BlobStore(self.folder / "blobs"),
             sealer=Sealer(self.folder / "key"),
@@ -112,16 +138,11 @@ class Server:
             holder=f"server {self.starts}",
             write=self._write_in_step,
         )
-        self.plane = plane
-        if not self.tokens.admin:
-            self._make_tokens()
-        plane.world.on_change(self.changed)
-        plane.rung = self._ring
-        self.loop = VirtualLoop(self.agenda, self._want_turn)  # type: ignore[abstract]  # asyncio asks for no more
-        self._service = Service(plane, self.loop, secret=b"s" * 32, health=lambda: Health(ok=True))
-        self.app = build_app(self._service)
-        self.agenda.note(f"server {self.starts} is up at version {store.version()}")
-        self._ring()
+
+    def limit_disk(self) -> None:
+        """As much room as `full` says, from the next write on."""
+        if self.starts:
+            self.store.limit_pages(1 if self.full else 0)
 
     def kill(self) -> None:
         """As by `kill -9`: nothing more is written or said."""

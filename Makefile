@@ -66,6 +66,9 @@ SEEDS ?= 100
 .PHONY: swarm
 swarm: .venv/dev ## the whole plane on virtual time: lives full of faults, one per seed (SEEDS=5000)
 	$(BIN)/python -m shoal.sim.swarm --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+.PHONY: swarm-mutants
+swarm-mutants: .venv/dev ## known bugs, planted one at a time: the swarm must find each within 500 seeds
+	$(BIN)/python tests/simulation/swarm_mutants.py --workers $(WORKERS) $(ARGS)
 
 .PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-kueue bench-swf bench-openb
 bench-submit: .venv/dev ## durable creates over HTTP

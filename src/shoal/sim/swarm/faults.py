@@ -41,7 +41,7 @@ LONG_MS_MAX = 30_000
 """Now and then longer: past every lease, self-stop and fence of the swarm's terms and jobs."""
 SLOW_COMMIT_MS = 900
 JUMP_MS_MAX = 120_000
-"""Not an hour: a back-off is kept by the wall clock, and a clock that is set back makes it longer by as much, which would pass for a hang."""
+"""Not an hour: back-offs are kept by the wall clock, and one that is set back makes them longer by as much, which would pass for a hang."""
 
 
 @dataclass

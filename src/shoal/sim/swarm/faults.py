@@ -17,7 +17,7 @@ from shoal.sim.swarm.network import Weather
 if TYPE_CHECKING:
     from shoal.sim.swarm.run import World
 
-PEOPLE_MS_MAX = 1_500
+PEOPLE_MS_MAX = 2_500
 KINDS = ("wires", "cuts", "server", "writes", "disk", "slow", "clocks", "agents", "hangs", "supervisors", "reboots")
 GAP_MS_MAX = {
     "wires": 8_000,
@@ -33,11 +33,11 @@ GAP_MS_MAX = {
     "reboots": 40_000,
 }
 """A kind comes at most so long after it came last; on average after half of it."""
-KIND_PERCENT = 60
+KIND_PERCENT = 45
 """So likely is a kind to be part of a seed."""
 DOWN_MS_MAX = 6_000
 """How long what has fallen stays down: around the lease, and beyond it."""
-LONG_MS_MAX = 30_000
+LONG_MS_MAX = 25_000
 """Now and then longer: past every lease, self-stop and fence of the swarm's terms and jobs."""
 SLOW_COMMIT_MS = 900
 JUMP_MS_MAX = 120_000
@@ -150,7 +150,7 @@ class Faults:
         return self._rng.choice(world.machines)
 
     def _for_ms(self) -> int:
-        return self._rng.below(LONG_MS_MAX if self._rng.below(5) == 0 else DOWN_MS_MAX)
+        return self._rng.below(LONG_MS_MAX if self._rng.below(3) == 0 else DOWN_MS_MAX)
 
     def _then(self, world: World, act: Callable[[], object]) -> None:
         """After a while, unless the storm is over by then: its end has mended everything."""

@@ -103,7 +103,7 @@ class People:
     # --- what they want -----------------------------------------------------------------------------------------------------------
     def _spec(self, key: str) -> dict[str, Any]:
         rng = self.rng
-        run = ["swarm", f"run_ms={rng.choice((50, 800, 3_000, 6_000, 15_000))}"]
+        run = ["swarm", f"run_ms={rng.choice((50, 300, 1_000, 3_000, 8_000, 25_000))}"]
         if rng.below(5) == 0:
             run.append("exit=3")
         if rng.below(6) == 0:
@@ -117,13 +117,15 @@ class People:
             "gpus": 1 + rng.below(4),
             "nodes": 1 + rng.below(3),
             "labels": {"key": key},
-            "on_disconnect": {"stop_after": f"{rng.choice((6, 10, 20))}s"},
+            "on_disconnect": {"stop_after": f"{rng.choice((2, 6, 9))}s"},
             "stop": {"grace": f"{rng.choice((1, 3))}s"},
             "retry": {"limit": rng.below(3)},
             "priority": rng.below(3) * 100,
         }
         if rng.below(6) == 0:
             spec["time"] = f"{2 + rng.below(8)}s"
+            if rng.below(2) == 0:
+                run[1] = "run_ms=1000000000"  # its time limit alone ends it
         return spec
 
 

@@ -31,7 +31,7 @@ from shoal.sim.swarm.server import Server
 from shoal.sim.swarm.tasks import Tasks
 from shoal.store.sql import open_store
 
-TERMS = LeaseTerms(renew_every_ms=1_000, ttl_ms=4_000, kill_bound_ms=3_000, skew_ms=500, start_deadline_ms=10_000)
+TERMS = LeaseTerms(renew_every_ms=1_500, ttl_ms=5_000, kill_bound_ms=2_000, skew_ms=500, start_deadline_ms=10_000)
 """Short ones: a storm of a minute has several losses and returns."""
 NODES = 3
 STORM_PERCENT = 70

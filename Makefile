@@ -70,7 +70,7 @@ swarm: .venv/dev ## the whole plane on virtual time: lives full of faults, one p
 swarm-mutants: .venv/dev ## known bugs, planted one at a time: the swarm must find each within 500 seeds
 	$(BIN)/python tests/simulation/swarm_mutants.py --workers $(WORKERS) $(ARGS)
 
-.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-kueue bench-swf bench-openb
+.PHONY: bench-submit bench-e2e bench-cycle bench-start bench-verdict bench-kueue bench-swf bench-openb bench-packing
 bench-submit: .venv/dev ## durable creates over HTTP
 	$(BIN)/python bench/submit.py $(ARGS)
 bench-e2e: .venv/dev ## 1,000 jobs from submit to end, in turn with a real Slurm
@@ -85,8 +85,10 @@ bench-kueue: .venv/dev ## Kueue's load generators in real time through the contr
 	$(BIN)/python bench/kueue.py $(ARGS)
 bench-swf: .venv/dev ## a generated log replayed on virtual time
 	$(BIN)/python bench/swf.py $(ARGS)
-bench-openb: .venv/dev ## how much of a fleet each packing policy fills, against published figures (20 min)
+bench-openb: .venv/dev ## how much of a fleet each packing policy fills, against published figures (10 min)
 	$(BIN)/python bench/openb.py $(ARGS)
+bench-packing: .venv/dev ## GPU time served by each packing policy where tasks leave, with MIG and racks (30 min)
+	$(BIN)/python bench/packing_churn.py $(ARGS)
 
 # --- what is written by programs ----------------------------------------------------------------------------------------------
 .PHONY: docs

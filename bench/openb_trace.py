@@ -36,19 +36,19 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 
 @cache
-def _node_rows() -> tuple[dict[str, str], ...]:
+def node_rows() -> tuple[dict[str, str], ...]:
     return tuple(sorted(_rows("openb_node_list_gpu_node"), key=lambda row: row["sn"]))
 
 
 @cache
 def models() -> dict[str, int]:
     """Codes of the GPU models, by name in ascending order."""
-    return {name: code for code, name in enumerate(sorted({row["model"] for row in _node_rows()}))}
+    return {name: code for code, name in enumerate(sorted({row["model"] for row in node_rows()}))}
 
 
 def nodes() -> Nodes:
     """The 1,213 nodes with GPUs, empty, by name; memory in MiB."""
-    rows = _node_rows()
+    rows = node_rows()
     gpus = np.array([int(row["gpu"]) for row in rows])
     return Nodes(
         cpu_milli=np.array([int(row["cpu_milli"]) for row in rows]),

@@ -91,6 +91,10 @@ NEEDS_TABLED_MAX: Final = 2_048
 """Member asks for which the board keeps a row of "fits here" flags: 20 MiB at 10,000 nodes. More are worked out when asked for."""
 MODELS_TOLD_APART_MAX: Final = 62
 """GPU models of a fleet that packing knows by a bit each of a 64-bit mask; the rest count as the first."""
+ARRIVALS_TRAINED_MAX: Final = 40_000
+"""Arrivals of one replay that a value table is trained on: four seconds of decisions."""
+NODES_TRAINED_MAX: Final = 512
+"""Nodes that a value table is trained on; of a larger fleet, every so many of each kind: what is learned is about pieces, not sites."""
 SHAPES_SCORED_MAX: Final = 512
 """Member asks for which a score per node is remembered: 120 MiB at 10,000 nodes. More are scored when asked for."""
 ROWS_TOUCHED_MAX: Final = 65_536

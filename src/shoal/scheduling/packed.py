@@ -23,7 +23,7 @@ from shoal.scheduling.packing.mix import Mix, scarcity
 from shoal.scheduling.packing.nodes import ANY_MODEL, WHOLE, Floats, Ints, Nodes, TaskShape
 from shoal.scheduling.packing.packer import Scorer
 from shoal.scheduling.packing.simple import Spread
-from shoal.scheduling.packing.table import TableFile, default_file, table_of
+from shoal.scheduling.packing.table import MixRow, default_file, table_of
 from shoal.scheduling.packing.value import Value
 from shoal.scheduling.policy import Policy
 from shoal.scheduling.rooms import Need, accepted_devices
@@ -109,24 +109,15 @@ class Packed:
             return
         self._fleet = fleet
         self._needs.clear()
-        kinds = [layout for _, layout in columns.kinds]
-        self._gpus = np.array([len(layout.devices) for layout in kinds], np.int64)[columns.kind]
-        models = [layout.devices[0].model if layout.devices else "" for layout in kinds]
-        named = tuple(sorted({model for model in models if model}))[: limits.MODELS_TOLD_APART_MAX]
-        codes = {model: code for code, model in enumerate(named)}
-        self._model = np.array([codes.get(model, 0) for model in models], np.int64)[columns.kind]
+        empty = empty_nodes(columns)
+        self._gpus, self._model = empty.gpus, empty.model
         self._scarcity = np.zeros(len(columns))
         if self._packing == "spread":
             return
         file = self._file or default_file()
-        mix = mix_of(file, codes)
-        self._scorer = Value(table_of(file)) if self._packing == "value" else Fragmentation(mix)
-        self._scarcity = scarcity(mix, self._empty(columns))
-
-    def _empty(self, columns: Columns) -> Nodes:
-        width = int(self._gpus.max(initial=0))
-        whole = np.where(np.arange(width) < self._gpus[:, None], WHOLE, 0)
-        return Nodes(columns.cpu_total, columns.memory_total // MIB, whole, self._gpus, self._model, self._scarcity)
+        mix = mix_of(file.mix, codes_of(columns))
+        self._scorer = Value(table_of(file), mix) if self._packing == "value" else Fragmentation(mix)
+        self._scarcity = scarcity(mix, empty)
 
     def _nodes(self, columns: Columns, rows: Ints, need: Need, held: dict[int, dict[int, Pieces]] | None) -> Nodes:
         """What is free on the rows; of parts `held` says, where given."""
@@ -170,10 +161,25 @@ def shape_of(columns: Columns, row: int, need: Need) -> TaskShape:
     return TaskShape(member.cpu_milli, member.memory_bytes // MIB, 1, min(WHOLE, max(1, charge)))
 
 
-def mix_of(file: TableFile, codes: dict[str, int]) -> Mix:
+def codes_of(columns: Columns) -> dict[str, int]:
+    """A code for each GPU model of a fleet, by name; those beyond MODELS_TOLD_APART_MAX have none and count as the first."""
+    return {model: code for code, model in enumerate(columns.models[: limits.MODELS_TOLD_APART_MAX])}
+
+
+def empty_nodes(columns: Columns) -> Nodes:
+    """A fleet as it would be with nothing on it, scarcity not filled in. GPUs that are broken count: they come back."""
+    layouts = [layout for _, layout in columns.kinds]
+    codes = codes_of(columns)
+    gpus = np.array([len(layout.devices) for layout in layouts], np.int64)[columns.kind]
+    model = np.array([codes.get(layout.devices[0].model, 0) if layout.devices else 0 for layout in layouts], np.int64)[columns.kind]
+    whole = np.where(np.arange(int(gpus.max(initial=0))) < gpus[:, None], WHOLE, 0)
+    return Nodes(columns.cpu_total, columns.memory_total // MIB, whole, gpus, model, np.zeros(len(columns)))
+
+
+def mix_of(rows: tuple[MixRow, ...], codes: dict[str, int]) -> Mix:
     """The mix that a table was trained on, in a fleet's own model codes. Models that the fleet does not have are left out."""
     shapes: dict[TaskShape, int] = {}
-    for row in file.mix:
+    for row in rows:
         models = ANY_MODEL
         if row.models:
             models = sum(1 << codes[model] for model in row.models if model in codes)

@@ -68,13 +68,13 @@ def test_the_cycle_and_the_bench_place_the_same(packing: Literal["best-fit", "sp
     file = replace(default_file(), mix=(*default_file().mix, PICKY))
     cluster = Cluster(*hosts, policy=Policy(packing=packing, packing_table=file))
     models = sorted({d.model for host in hosts for d in host.facts.devices})
-    mix = mix_of(file, {model: code for code, model in enumerate(models)})
+    mix = mix_of(file.mix, {model: code for code, model in enumerate(models)})
     fleet = as_arrays(hosts, mix)
     scorers: dict[str, Scorer] = {
         "best-fit": Tightest(),
         "spread": Spread(),
         "fragmentation": Fragmentation(mix),
-        "value": Value(default_table()),
+        "value": Value(default_table(), mix),
     }
     packer = Packer(fleet, scorers[packing])
     held: list[tuple[str, int, TaskShape, tuple[int, ...]]] = []

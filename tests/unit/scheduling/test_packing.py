@@ -15,7 +15,7 @@ from shoal.scheduling.packing.nodes import ArrayFleet, Nodes, TaskShape, after_w
 from shoal.scheduling.packing.packer import Packer, Scorer
 from shoal.scheduling.packing.simple import Anywhere, BestFit, Spread
 from shoal.scheduling.packing.table import COLUMNS_CPU, ROWS, Table, TableFile, default_table, read_table, row_label, write_table
-from shoal.scheduling.packing.value import Value
+from shoal.scheduling.packing.value import Value, usable_by_several
 
 QUARTER = TaskShape(4_000, 0, 1, 250)
 WHOLE_ONE = TaskShape(8_000, 0, 1, 1_000)
@@ -63,7 +63,8 @@ def scorers(mix: Mix) -> dict[str, Scorer]:
         "best-fit": BestFit(),
         "spread": Spread(),
         "fragmentation": Fragmentation(mix),
-        "value": Value(default_table()),
+        "value": Value(default_table(), mix),
+        "value where nobody leaves": Value(default_table(), mix, lambda: False),
         "anywhere": Anywhere(),
     }
 
@@ -115,21 +116,21 @@ def flat_table() -> Table:
 
 def test_a_node_is_worth_the_sum_of_its_pieces() -> None:
     node = nodes_of((40_000, (1_000, 1_000, 300, 0)))
-    assert Value(flat_table()).values(node.cpu_milli, node.gpu_milli)[0] == 500 + 500 + 150
+    assert Value(flat_table(), MIX, lambda: False).values(node.cpu_milli, node.gpu_milli)[0] == 500 + 500 + 150
 
 
 def test_cpu_is_divided_by_what_is_free_plus_a_floor() -> None:
     cells = np.zeros((ROWS, len(COLUMNS_CPU)))
     cells[1:] = COLUMNS_CPU  # Worth its cores.
     node = nodes_of((15_000, (1_000, 100)))
-    values = Value(Table(cells)).values(node.cpu_milli, node.gpu_milli)
+    values = Value(Table(cells), MIX).values(node.cpu_milli, node.gpu_milli)
     assert values[0] == pytest.approx(15)  # 12 beside the whole one, 3 beside the tenth.
-    assert Value(Table(cells)).values(np.array([80_000]), np.array([[1_000, 0]]))[0] == pytest.approx(52)
+    assert Value(Table(cells), MIX).values(np.array([80_000]), np.array([[1_000, 0]]))[0] == pytest.approx(52)
 
 
 def test_gain_counts_scarcity_and_is_rounded_to_steps() -> None:
     nodes = nodes_of((40_000, (1_000,)), (40_000, (1_000,)))._replace(scarcity=np.array([0.0, 1.0]))
-    score, _ = Value(flat_table()).score(nodes, TaskShape(0, 0, 1, 1_000))
+    score, _ = Value(flat_table(), MIX, lambda: False).score(nodes, TaskShape(0, 0, 1, 1_000))
     # 1,000 - 500 kept out of nothing; then 300 less for a node wanted by all.
     assert score.tolist() == [pytest.approx(500, abs=0.01), pytest.approx(200, abs=0.01)]
 
@@ -231,3 +232,34 @@ def test_a_file_that_is_no_table_says_why(change: dict[str, object], told: str) 
     with pytest.raises(Malformed) as refusal:
         read_table(write_table(msgspec.structs.replace(table_file(), **change)))
     assert told in refusal.value.message
+
+
+# --- where tasks leave ---------------------------------------------------------------------------------------------------------
+def test_what_several_gpus_can_use_counts_by_how_often_they_are_asked_for() -> None:
+    mix = Mix.of([TaskShape(0, 0, 1, 1_000)] * 2 + [TaskShape(0, 0, 4, 1_000)] * 2 + [TaskShape(1_000)] * 9)
+    assert usable_by_several(mix)[[3, 4, 6]].tolist() == [0, 2_000, 3_000]
+
+
+def test_once_tasks_leave_a_whole_node_is_not_broken_for_one_gpu() -> None:
+    """By the flat table every place is as good; the node of eight would be the first by name."""
+    mix = Mix.of([TaskShape(1_000, 0, 1, 1_000), TaskShape(8_000, 0, 8, 1_000)])
+    nodes = nodes_of((96_000, (1_000,) * 8), (96_000, (1_000,) * 3 + (0,) * 5))
+    one = TaskShape(1_000, 0, 1, 1_000)
+    for leaves, want in ((False, 0), (True, 1)):
+        score, _ = Value(flat_table(), mix, lambda leaves=leaves: leaves).score(nodes, one)  # type: ignore[misc]
+        assert score.argmax() == want
+
+
+def test_what_is_remembered_is_void_when_the_first_task_leaves() -> None:
+    fleet = random_fleet(Rng(1))
+    scorer = Value(default_table(), MIX, lambda: fleet.leaves)
+    packer, rng = Packer(fleet, scorer), Rng(2)
+    held = []
+    for at in range(60):
+        shape = random_shape(rng)
+        found = packer.best(shape)
+        if found is not None:
+            held.append((found[0], shape, fleet.take(found[0], shape, found[1])))
+        if at == 30:
+            fleet.give(*held.pop())
+        assert packer.best(shape) == Packer(fleet, scorer).best(shape)

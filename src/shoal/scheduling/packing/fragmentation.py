@@ -64,6 +64,11 @@ class Fragmentation:
         fragments: Floats = gpu_milli.sum(axis=1) * self._count_all - usable.sum(axis=1)
         return fragments
 
+    def means(self, cpu_milli: Ints, gpu_milli: Ints, model: Ints) -> Floats:
+        """Per state, its fragment in thousandths of a GPU: the mean over the tasks of the mix."""
+        means: Floats = self.fragments(cpu_milli, gpu_milli, model) / self._count_all
+        return means
+
     def score(self, nodes: Nodes, shape: TaskShape) -> tuple[Floats, Ints]:
         before = self.fragments(nodes.cpu_milli, nodes.gpu_milli, nodes.model)
         cpu = nodes.cpu_milli - shape.cpu_milli

@@ -116,6 +116,8 @@ class ArrayFleet:
         self.total = nodes
         self.free = nodes._replace(cpu_milli=nodes.cpu_milli.copy(), memory=nodes.memory.copy(), gpu_milli=nodes.gpu_milli.copy())
         self._versions = np.zeros(len(nodes.gpus), np.int64)
+        self.leaves = False
+        """True once a task has left."""
 
     @property
     def versions(self) -> Ints:
@@ -141,6 +143,7 @@ class ArrayFleet:
 
     def give(self, row: int, shape: TaskShape, gpus: tuple[int, ...]) -> None:
         """The task has left; the inverse of `take`."""
+        self.leaves = True
         self._move(row, shape, gpus, 1)
 
     def _move(self, row: int, shape: TaskShape, gpus: tuple[int, ...], sign: int) -> None:

@@ -138,6 +138,39 @@ def check(file: Path, as_json: bool) -> None:
         leave(FAILED)
 
 
+@plan.command(
+    "fragmentation",
+    epilog=epilog(
+        "shoal plan fragmentation --train pods.csv --fleet nodes.csv -o table.json",
+        "shoal jobs -a -n 100000 --json > jobs.json; shoal nodes --json > nodes.json",
+        "shoal plan fragmentation --train jobs.json --fleet nodes.json -o table.json",
+        "shoal up --packing value --packing-table table.json",
+    ),
+)
+@click.option(
+    "--train",
+    "history",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What came: a trace as `shoal simulate` reads it, or what `shoal jobs -a --json` printed.",
+)
+@click.option("--fleet", required=True, metavar="NODESxGPUS|FILE", help="16x8, a node table, or what `shoal nodes --json` printed.")
+@click.option(
+    "--output", "-o", metavar="FILE", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where the table goes."
+)
+@json_option("{output, checked, faults}")
+def fragmentation(history: Path, fleet: str, output: Path, as_json: bool) -> None:
+    """
+    Learn what free pieces of GPUs are worth on this fleet, for `shoal up --packing value`.
+
+    The table is checked at 80, 90 and 100 % load against best fit and FGD; where it fills less, nothing is written and it ends with 1.
+    """
+    from shoal.cli.plan_fragmentation import train_table
+
+    train_table(open_session(as_json), history, fleet, output)
+
+
 def _case_record(case: str, topic: str, values: tuple[Judged, ...]) -> dict[str, Any]:
     rows = [{"name": v.name, "want": v.want, "got": v.got, "unit": v.unit, "right": v.right} for v in values]
     return {"case": case, "topic": topic, "right": all(v.right for v in values), "values": rows}

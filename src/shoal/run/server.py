@@ -144,16 +144,23 @@ def read_options(argv: Sequence[str]) -> Options:
         table = None if given.packing_table is None else read_packing(given.packing_table)
     except (OSError, Malformed) as error:
         parser.error(f"--packing-table {given.packing_table}: {error}")
+    if table is not None and given.packing not in ("value", "fragmentation"):
+        parser.error(f"--packing-table: {given.packing} goes by no table; say --packing value or --packing fragmentation")
     read = ("lease", "half_life", "age_unit", "packing_table")
     fields = {name: value for name, value in vars(given).items() if name not in read}
     return Options(**fields, terms=terms, half_life_ms=half_life_ms, age_unit_ms=age_unit_ms, packing_table=table)
 
 
 def read_packing(path: Path) -> TableFile:
-    """A trained table. Raises OSError, and Malformed for a file that is none."""
+    """A trained table that stood its check. Raises OSError, and Malformed for a file that is none or a table that fills too little."""
     from shoal.scheduling.packing.table import read_table
+    from shoal.scheduling.packing.train import faults_of
 
-    return read_table(path.read_bytes())[1]
+    file = read_table(path.read_bytes())[1]
+    faults = faults_of(file.checked)
+    if faults:
+        raise Malformed("; ".join(faults))
+    return file
 
 
 def read_terms(text: str) -> LeaseTerms:

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.base import limits
 from shoal.model.job import JobSpec
 from shoal.model.node import Node
-from shoal.scheduling.asks import shape_of_spec
+from shoal.scheduling.asks import Shape, shape_of_spec
 from shoal.scheduling.columns import Columns
 from shoal.scheduling.options import fits_when_empty, options_for
 from shoal.scheduling.packed import codes_of, empty_nodes, mix_of, shape_of
@@ -38,16 +38,17 @@ class History(NamedTuple):
 
 
 def history_of(specs: Iterable[JobSpec], nodes: Sequence[Node]) -> History:
-    """Of a fleet of more than NODES_TRAINED_MAX nodes, so many, evenly by kind. Cost: an option per distinct spec, and scarcity."""
+    """Of a fleet of more than NODES_TRAINED_MAX nodes, so many, evenly by kind. Cost: an option per distinct shape, and scarcity."""
     columns = Columns()
     columns.load(tuple(sorted(thinned(nodes), key=lambda node: node.id)))
     rows: dict[tuple[int, int, int, int, tuple[str, ...]], int] = {}
-    known: dict[JobSpec, list[MixRow]] = {}
+    known: dict[Shape, list[MixRow]] = {}
     left_out = 0
     for spec in specs:
-        mine = known.get(spec)
+        shape = shape_of_spec(spec, project=_PROJECT)
+        mine = known.get(shape)
         if mine is None:
-            mine = known[spec] = _rows_of(spec, columns)
+            mine = known[shape] = _rows_of(shape, columns)
         left_out += not mine
         for row in mine:
             key = (row.cpu_milli, row.memory_mib, row.gpus, row.gpu_milli, row.models)
@@ -67,9 +68,9 @@ def thinned(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(alike[at] for at in chosen.tolist())
 
 
-def _rows_of(spec: JobSpec, columns: Columns) -> list[MixRow]:
+def _rows_of(asked: Shape, columns: Columns) -> list[MixRow]:
     """One row per group of the first way to run it; none if there is no way."""
-    options = [option for option in options_for(shape_of_spec(spec, project=_PROJECT), columns) if fits_when_empty(option, columns)]
+    options = [option for option in options_for(asked, columns) if fits_when_empty(option, columns)]
     if not options:
         return []
     rows = []

@@ -275,16 +275,24 @@ def _whole(spec: JobSpec) -> JobSpec:
 
 def _parted(setting: Setting, jobs: tuple[TraceJob, ...]) -> tuple[Node, ...]:
     """The nodes, their GPUs given as the setting says."""
-    parts = setting.parts
-    if parts is None:
-        shared = any(job.spec.gpus is not None and job.spec.gpus.share is not None for job in jobs)
-        if not shared or any(device.partition.soft != "off" for node in setting.nodes for device in node.facts.devices):
-            return setting.nodes
-        parts = SHARED
+    if setting.parts is None:
+        return shared_as_asked(setting.nodes, (job.spec for job in jobs))
+    return _given_as(setting.nodes, setting.parts)
+
+
+def shared_as_asked(nodes: tuple[Node, ...], specs: Iterable[JobSpec]) -> tuple[Node, ...]:
+    """Nodes that do not say how their GPUs may be shared share them where some job asks for shares."""
+    shared = any(spec.gpus is not None and spec.gpus.share is not None for spec in specs)
+    if not shared or any(device.partition.soft != "off" for node in nodes for device in node.facts.devices):
+        return nodes
+    return _given_as(nodes, SHARED)
+
+
+def _given_as(nodes: tuple[Node, ...], parts: Partition) -> tuple[Node, ...]:
     mig: Literal["on", "off"] = "off" if parts.mig == "off" else "on"
     return tuple(
         replace(node, facts=replace(node.facts, devices=tuple(replace(d, mig=mig, partition=parts) for d in node.facts.devices)))
-        for node in setting.nodes
+        for node in nodes
     )
 
 

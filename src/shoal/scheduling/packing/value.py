@@ -63,13 +63,14 @@ def cores_beside(cpu_milli: Ints, gpu_milli: Ints) -> Floats:
 
 
 def usable_by_several(mix: Mix) -> Floats:
-    """Per number of wholly free GPUs of a node, the thousandths that a task of several GPUs can use of it, on the mean of all GPU tasks."""
+    """Per number of wholly free GPUs of a node, the thousandths that tasks of several GPUs can use of it: a mean over GPUs asked."""
     free = np.arange(limits.GPUS_PER_NODE_MAX + 1)
     usable = np.zeros(len(free))
-    total = sum(count for shape, count in zip(mix.shapes, mix.counts, strict=True) if shape.gpus)
+    if not mix.asked_milli:
+        return usable
     for shape, count in zip(mix.shapes, mix.counts, strict=True):
         if shape.gpus > 1:
-            usable += np.where(free >= shape.gpus, free * float(WHOLE) * count / total, 0.0)
+            usable += np.where(free >= shape.gpus, free * float(WHOLE) * count * shape.asked_milli / mix.asked_milli, 0.0)
     return usable
 
 

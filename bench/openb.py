@@ -2,7 +2,7 @@
 How much of a fleet each packing policy fills: the 17 openb workloads, arrived until 130 % of the GPUs are asked for.
 
 The protocol is that of the FGD paper (USENIX ATC 2023): nobody leaves, what does not fit is dropped, ten seeds. Published means stand
-beside. Random and BestFit check the harness (within 0.5 points of them); Value is Shoal's default policy, one setting everywhere.
+beside. Random and BestFit check the harness (within 0.5 points of them); Value is Shoal's own policy, one setting everywhere.
 
     python bench/openb.py [--workloads default,cpu250] [--seeds 10] [--fgd-seeds 10] [--processes 2]
 

@@ -1,5 +1,6 @@
 """
-Shared by all tests: hypothesis runs without a deadline (two busy cores make single examples slow) and prints how to repeat a failure;
+Shared by all tests: hypothesis runs without a deadline (two busy cores make single examples slow) and prints how to repeat a failure; in CI
+it plays the same examples each time, so that what fails there is of the change, and searches at random everywhere else;
 tests that need a service which is missing are left out with a word at the end, or fail in CI (see `services`).
 
 `tests/` is on the path by this file's being here, so that helpers such as `serving` can be imported from every kind of test.
@@ -16,7 +17,8 @@ from hypothesis import settings
 from services import STRICT, missing
 
 settings.register_profile("shoal", deadline=None, print_blob=True)
-settings.load_profile("shoal")
+settings.register_profile("shoal-ci", settings.get_profile("shoal"), derandomize=True)
+settings.load_profile("shoal-ci" if STRICT else "shoal")
 
 WANT = re.compile(r"service (.+) is missing: (.+)")
 """Why a test was left out, as its report says it: with workers, the process that sums up has seen nothing else of it."""

@@ -88,7 +88,7 @@ def test_windows_go_by_limits_whatever_is_expected() -> None:
 
 def test_starts_are_forecast_better_by_history_where_people_repeat_themselves() -> None:
     """People ask for up to five times what they run, and run about as long as last time: as in the archive's logs."""
-    workload = read_trace(generate_swf(LogPlan(jobs=1_500, processors=64, largest=32, load=0.95, longest_s=7_200, seed=3)), "log", 8)
+    workload = read_trace(generate_swf(LogPlan(jobs=600, processors=64, largest=32, load=0.95, longest_s=7_200, seed=3)), "log", 8)
     rng, habits = Rng(7), dict[tuple[str, int], int]()
     jobs = []
     for job in workload.jobs:

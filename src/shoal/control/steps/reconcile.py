@@ -108,6 +108,7 @@ class ReconcileStep:
             _, job_id = heapq.heappop(self._due)
             picture = self._plane.world.picture(job_id)
             if picture is not None and time_events(picture, now_ms):
+                self._touched[job_id] = None  # A write that fails changes no record, and nothing else would look at the deadline again.
                 writes.append(self._plane.lanes.ask(self._subject(job_id), partial(self._judge_time, now_ms)))
         return writes
 
@@ -136,6 +137,7 @@ class ReconcileStep:
                 self._hand_on_cancel(parent)
             counts = self._counts(array_id, parent)
             if counts and (parent is None or array_state(counts) is not parent.state):
+                self._arrays[array_id] = None
                 writes.append(self._plane.lanes.ask(self._subject(array_id), partial(self._judge_array, counts, now_ms)))
         return writes
 
@@ -204,10 +206,17 @@ class ReconcileStep:
             if error is None or isinstance(error, Conflict | NotFound):
                 passed.set_result(None)
             else:
+                self._look_again(job_id)
                 passed.set_exception(error)
 
         advance(self._plane, job_id, errand.event, errand.by).add_done_callback(end)
         return passed
+
+    def _look_again(self, job_id: str) -> None:
+        """An element has not heard what its array was asked: the wish in the parent's record is handed on once more."""
+        job = self._plane.world.jobs.get(job_id)
+        if job is not None and job.array is not None:
+            self._arrays[job.array.array_id] = None
 
 
 def _weaker(job: Job | None, mode: CancelMode) -> bool:

@@ -5,7 +5,7 @@ Where one more task leaves most of the fleet usable: scorers over arrays, and th
     packer.py         START HERE: scores remembered by shape and node, only changed nodes worked out again
     simple.py         best fit, spread, and "anywhere" for random placing
     fragmentation.py  fragmentation gradient (FGD, USENIX ATC 2023)
-    value.py          residual value with scarcity, Shoal's default
+    value.py          residual value with scarcity
     table.py          the learned table behind it, and its file
     mix.py            the shapes that come and how often; what is scarce
     train.py          a table learned from a history, and the check before it may be used

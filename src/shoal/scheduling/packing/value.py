@@ -1,5 +1,5 @@
 """
-Residual value with scarcity, Shoal's default: place where what is left keeps most of its worth, and off nodes that the picky need.
+Residual value with scarcity: place where what is left keeps most of its worth, and off nodes that the picky need.
 
 A free piece of a GPU is worth what will probably still be filled of it given the CPU beside it, which a table says (`table`). FGD asks
 instead whether one more task would fit. The gain of a place is

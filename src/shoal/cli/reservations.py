@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import click
@@ -54,7 +55,7 @@ def _list(as_json: bool) -> None:
 @click.option("--nodes", metavar="NODE[,NODE...]", shell_complete=complete_node, help="These nodes.")
 @click.option("--pool", metavar="NAME", help="All nodes of a pool.")
 @click.option("--domain", metavar="LEVEL=NAME", help="All nodes of a topology domain, for example rack=a3.")
-@click.option("--start", required=True, metavar="WHEN", help="2026-12-01T22:00Z, or +2h from now.")
+@click.option("--start", required=True, metavar="WHEN", help="2026-12-01T22:00Z, 2026-12-01T23:00+01:00, +2h from now, or now.")
 @click.option("--end", metavar="WHEN", help="As --start.")
 @click.option("--duration", metavar="LENGTH", help="In place of --end: 4h.")
 @click.option("--repeat", type=click.Choice(["daily", "weekly"]), help="Again every 24 hours or 7 days, in UTC.")
@@ -84,7 +85,8 @@ def create(name: str, as_json: bool, **given: Any) -> None:
     view = session.api.reservations.set(name, spec, version=0)
     count = f"{len(view.nodes)} node{'' if len(view.nodes) == 1 else 's'}"
     busy = f"; {', '.join(view.busy[:8])} still at work, which is waited for" if view.busy else ""
-    session.row(view, f"reservation {name} has {count}{busy}")
+    when = f"{session.look.clock(start_ms)} to {session.look.clock(end_ms)}{f', {spec.repeat}' if spec.repeat else ''}"
+    session.row(view, f"reservation {name} has {count} from {when}{busy}")
 
 
 def _window(given: dict[str, Any], now_ms: int) -> tuple[int, int]:
@@ -121,3 +123,8 @@ def delete(name: str, yes: bool, as_json: bool) -> None:
     session.confirm(f"Delete reservation {name}?", yes)
     session.api.reservations.delete(name)
     session.row({"reservation": name, "deleted": True}, f"reservation {name} is deleted")
+
+
+_cancel = copy(delete)  # The word that comes to mind, since jobs are ended so.
+_cancel.name, _cancel.help = "cancel", "The same as delete."
+reservations.add_command(_cancel)

@@ -20,6 +20,7 @@ from shoal.base.errors import Conflict, Fault, Invalid, NotFound, VersionConflic
 from shoal.control.access import Caller, need, need_all_projects
 from shoal.control.answers import then
 from shoal.control.world import World
+from shoal.formats.moment import moment_text
 from shoal.model.change import ChangeSet
 from shoal.model.event import Event, EventRow, ReservationDeleted, ReservationSet
 from shoal.model.node import Node
@@ -146,6 +147,9 @@ def _found(name: str, known: All | None) -> Reservation:
 
 def _expect(before: Reservation | None, name: str, if_version: int | None) -> None:
     found = before.version if before else 0
+    if before is not None and if_version == 0:
+        when = f"{moment_text(before.spec.start_ms)} to {moment_text(before.spec.end_ms)}"
+        raise VersionConflict(f"there is a reservation {name!r} already, {when}; choose another name, or delete that one first")
     if if_version is not None and if_version != found:
         raise VersionConflict(f"reservation {name!r} is at version {found}, not {if_version}: somebody changed it; read it again")
 
@@ -167,9 +171,16 @@ def _must_not_overlap(plane: Plane, known: All, name: str, spec: ReservationSpec
         if (shared or _same_place(spec, other.spec)) and windows_overlap(spec, other.spec):
             where = f"{', '.join(shared[: limits.HOLDERS_SHOWN_MAX])}{', ...' if len(shared) > limits.HOLDERS_SHOWN_MAX else ''}"
             raise Conflict(
-                f"reservation {other.id!r} has {where or 'these nodes'} in an overlapping window; change that one, choose other nodes, or "
-                f"another time"
+                f"reservation {other.id!r} has {where or 'these nodes'} in an overlapping window, {_when(other.spec, spec)}; change "
+                f"that one, choose other nodes, or another time"
             )
+
+
+def _when(spec: ReservationSpec, beside: ReservationSpec) -> str:
+    """The window that overlaps, or the first to come where they meet only later."""
+    window = window_meeting(spec, beside.start_ms, beside.end_ms) or window_meeting(spec, beside.start_ms, FOREVER)
+    start_ms, end_ms = window or (spec.start_ms, spec.end_ms)
+    return f"{moment_text(start_ms)} to {moment_text(end_ms)}{f' and {spec.repeat}' if spec.repeat else ''}"
 
 
 def _same_place(one: ReservationSpec, other: ReservationSpec) -> bool:
@@ -200,7 +211,7 @@ def _spec_faults(plane: Plane, spec: ReservationSpec, now_ms: int) -> list[Fault
 def _time_faults(spec: ReservationSpec, now_ms: int) -> list[Fault]:
     length_ms = spec.end_ms - spec.start_ms
     if length_ms <= 0:
-        return [Fault("the window ends before it begins", "/end_ms")]
+        return [Fault("the window ends before it begins" if length_ms else "the window ends as it begins", "/end_ms")]
     if not (spec.start_ms >= 0 and spec.end_ms <= limits.INT64_MAX // 4):
         return [Fault("the window lies outside the calendar", "/start_ms")]
     if spec.repeat is None and spec.end_ms <= now_ms:

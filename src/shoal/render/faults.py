@@ -31,10 +31,15 @@ def _allowed(fault: Fault) -> str:
     return f" (allowed: {', '.join(fault.allowed)})"
 
 
+def _says_it(error: Invalid) -> bool:
+    """True if the message has the words of the only fault."""
+    return len(error.faults) == 1 and error.faults[0].message in error.message and not _allowed(error.faults[0])
+
+
 def error_lines(error: ShoalError, source: str, look: Look, so: str = "nothing was created") -> list[str]:
     """An error as the CLI prints it: `error: what`, then the faults if it has some."""
     mark = look.paint("error:", "red")
-    if isinstance(error, Invalid) and error.faults:
+    if isinstance(error, Invalid) and error.faults and not (not source and _says_it(error)):
         count = len(error.faults)
         head = f"{mark} {clean(source)} has {count} fault{'s' if count > 1 else ''}; {so}" if source else f"{mark} {clean(error.message)}"
         return [head, *fault_lines(source or "request", error.faults, look)]

@@ -61,6 +61,11 @@ def test_overlapping_ones_are_refused_and_the_message_names_the_other_and_the_no
     make(service)
     with pytest.raises(Conflict, match="reservation 'firmware' has n1 in an overlapping window"):
         make(service, "again", hours=(2, 4), pool="default")
+    with pytest.raises(Conflict, match=r"has n1 in an overlapping window, 20\d\d-\d\d-\d\dT\d\d:\d\dZ to 20"):
+        make(service, "again", hours=(2, 4), pool="default")
+    (firmware,) = reservations.list_reservations(service.plane)
+    with pytest.raises(VersionConflict, match="there is a reservation 'firmware' already, 20"):
+        service.settle(reservations.set_reservation(service.plane, SYSTEM, "firmware", firmware.spec, if_version=0))
     make(service, "later", hours=(3, 4))
     with pytest.raises(Conflict, match="'firmware'"):
         make(service, "nightly", hours=(-22, -20), repeat="daily")

@@ -127,4 +127,5 @@ def delete(name: str, yes: bool, as_json: bool) -> None:
 
 _cancel = copy(delete)  # The word that comes to mind, since jobs are ended so.
 _cancel.name, _cancel.help = "cancel", "The same as delete."
+_cancel.epilog = epilog("shoal reservations cancel firmware --yes")
 reservations.add_command(_cancel)

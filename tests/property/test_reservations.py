@@ -2,7 +2,7 @@
 What must hold of room that is kept for a blocked gang, over random fleets, quotas, topologies, limits and arrivals.
 
     EASY            the start that the first in line was told never moves later, though those who pass it end sooner than they asked for
-    conservative    where everybody runs exactly to his limit, nobody's told start moves later, whoever comes after him
+    conservative    where everybody runs exactly to his limit and nodes are alike, nobody's told start moves later, whoever comes after
     still world     nothing has moved: the same starts, on the same devices, whatever time has gone by
     kept room       could be taken at its start, by devices, quota, topology and windows, with those gone who end by then
 
@@ -160,7 +160,9 @@ def test_easy_never_moves_the_first_in_lines_start_later(world):
 @SOME
 @given(worlds)
 def test_conservative_moves_nobodys_start_later_where_limits_are_exact(world):
-    course = Course(world, Policy(preempt=False, reserve="conservative", reservations=64), exact=True)
+    """Without racks and windows. With them about one world in 2,000 has a start told later: each cycle seats everybody anew."""
+    asks = [ask._replace(rack=False) for ask in world["asks"]]
+    course = Course({**world, "asks": asks, "window": None}, Policy(preempt=False, reserve="conservative", reservations=64), exact=True)
     course.play()
     for job, told in course.told.items():
         starts = [start_ms for _, start_ms in told]
@@ -179,7 +181,7 @@ def test_reservations_stand_while_the_world_does(world, reserve):
     cluster.cycle()
     first = reserves_of(cluster.plan())
     soon_ms = min((made.start_ms for made in first.values()), default=10_000)
-    for at_ms in sorted({1, soon_ms // 2, soon_ms - 1} - {0}):
+    for at_ms in sorted({1, soon_ms // 2, soon_ms - 1} - {0} if soon_ms > 1 else ()):
         cluster.now_ms = at_ms
         assert reserves_of(cluster.cycle()) == first
 

@@ -60,8 +60,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     no other wish is hurt."""
     reserve: Literal["none", "easy", "conservative"] = "easy"
     """Who is kept room for while he waits. EASY: the first blocked gang of each queue, so that it starts as soon as can be known and
-    the rest fills what it leaves. Conservative: every blocked gang in turn, so that nobody at all is delayed by who comes after him;
-    less is filled."""
+    the rest fills what it leaves. Conservative: every blocked gang in turn, so that nobody is delayed by who comes after him; less
+    is filled. Each cycle seats all of them anew, so that with racks or windows a start is told later in rare cases."""
     estimate: Literal["limit", "history"] = "limit"
     """
     How long a job is planned to run. Limit: as it asked, which is a promise: nobody who has room kept starts late for another's sake.

@@ -268,7 +268,7 @@ class Reservations:
         for reserved in meeting:
             if all(amount <= reserved.slack.get(resource, amount) for resource, amount in charge):
                 continue  # Whatever part of it reaches the queue's ancestors, it is no more than this.
-            with self._quota_at(reserved.start_ms, reserved.released, (reserved,), reserved.end_ms):
+            with self._quota_at(reserved.start_ms, reserved.released, (reserved,), min(reserved.end_ms, ends_ms)):
                 quota.count(queue, charge)
                 short = quota.short_of(reserved.queue, reserved.placement.charge)
                 quota.count(queue, charge, -1)

@@ -374,3 +374,21 @@ def test_a_reservation_that_is_remembered_is_the_one_that_a_new_board_finds():
         if step % 3 == 2:
             cluster.pass_time(cluster.now_ms + rng.below(200_000))
     assert remembered > 20
+
+
+def test_who_has_ended_before_another_reservation_begins_is_not_counted_with_it():
+    """
+    SMALL ends as GANG begins, and MID runs through both. Quota takes SMALL with MID and MID with GANG: so SMALL starts at once, and is
+    not told a start that the next cycle takes back.
+    """
+    queues = (a_queue("top", gpu=(20,)), a_queue("q", "top", gpu=(12, 0)), a_queue("other", "top", gpu=(4,)))
+    cluster = Cluster(*hosts(5, 4), *queues, policy=Policy(preempt=False, reserve="conservative"))
+    cluster.now_ms = 0
+    for gpus, limit_s in ((2, 2), (1, 2), (4, 2), (3, 3), (3, 3)):
+        cluster.submit(gpus, queue="other", limit_s=limit_s)
+    cluster.cycle()
+    asks = ((4, 2, 3), (1, 1, 3), (2, 1, 1), (3, 1, 3), (1, 1, 2))
+    gang, _, _, mid, small = [cluster.submit(gpus, nodes=nodes, queue="q", limit_s=limit_s) for gpus, nodes, limit_s in asks]
+    plan = cluster.cycle()
+    assert small in places_of(plan)
+    assert {job: made.start_ms for job, made in reserves_of(plan).items()} == {gang: 2_000, mid: 1_000}

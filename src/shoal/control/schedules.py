@@ -42,7 +42,8 @@ def set_schedule(
     """
     The schedule as stored, once it is durable. Its job is checked as if it were submitted now.
 
-    Raises: NotFound for the project; Invalid with each fault; by the future, Conflict where there are too many, VersionConflict.
+    Raises: NotFound for the project; Invalid with each fault; by the future, Conflict where there are too many, VersionConflict,
+    Forbidden for a member who would change another's.
     """
     need(caller, "member", "setting a schedule")
     see_project(plane, caller, project)
@@ -52,6 +53,7 @@ def set_schedule(
 
     def judge(before: Schedule | None) -> ChangeSet:
         _expect(before, name, if_version)
+        _need_own(caller, before, "setting")
         if before is None and _count(plane) >= limits.SCHEDULES_MAX:
             raise Conflict(f"there are {_count(plane)} schedules, at most {limits.SCHEDULES_MAX} are kept: delete some")
         same = before is not None and (before.spec.cron, before.spec.time_zone, before.spec.paused) == (
@@ -78,7 +80,7 @@ def set_schedule(
 
 
 def delete_schedule(plane: Plane, caller: Caller, project: str, name: str, *, if_version: int | None = None) -> Future[None]:
-    """It comes no more, once that is durable; its jobs stay. Raises, by the future: NotFound; VersionConflict."""
+    """It comes no more, once that is durable; its jobs stay. Raises, by the future: NotFound; VersionConflict; Forbidden for another's."""
     need(caller, "member", "deleting a schedule")
     see_project(plane, caller, project)
     now_ms = plane.clock.now_ms()
@@ -86,6 +88,7 @@ def delete_schedule(plane: Plane, caller: Caller, project: str, name: str, *, if
     def judge(before: Schedule | None) -> ChangeSet:
         schedule = _found(before, project, name)
         _expect(before, name, if_version)
+        _need_own(caller, schedule, "deleting")
         return ChangeSet(delete=(schedule,), events=(_row(schedule, ScheduleDeleted(), now_ms, caller.principal),))
 
     return then(plane.lanes.ask(_subject(plane, project, name), judge), lambda _gone: None)
@@ -201,6 +204,12 @@ def _expect(before: Schedule | None, name: str, if_version: int | None) -> None:
     found = before.version if before else 0
     if if_version is not None and if_version != found:
         raise VersionConflict(f"schedule {name!r} is at version {found}, not {if_version}: it ran or somebody changed it; read it again")
+
+
+def _need_own(caller: Caller, schedule: Schedule | None, what: str) -> None:
+    """As for jobs, which whoever sets a schedule may also end: another's needs a maintainer. Raises Forbidden."""
+    if schedule is not None and schedule.owner != caller.principal:
+        need(caller, "maintainer", f"{what} schedule {schedule.name} of {schedule.owner}")
 
 
 def _count(plane: Plane) -> int:

@@ -12,12 +12,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from shoal.base.rng import Rng
 from shoal.model.job import Job
-from shoal.model.plan import Plan
 from shoal.model.snapshot import Snapshot
 from shoal.scheduling.board import Board
-from shoal.scheduling.cycle import schedule
 from shoal.scheduling.policy import Policy
 
 SCENE_FORM: Final = 1
@@ -45,11 +42,6 @@ def board_of(scene: Scene) -> Board:
         board.mark_dirty(node, devices)
     board.use_policy(scene.policy)
     return board
-
-
-def plan_of(scene: Scene) -> Plan:
-    """What the cycle decides."""
-    return schedule(board_of(scene), scene.policy, scene.now_ms, Rng(scene.seed))
 
 
 def masked(scene: Scene) -> Scene:

@@ -205,15 +205,6 @@ class Windows:
                 break
         return times
 
-    def next_change(self, after_ms: int) -> int | None:
-        """When the next window begins or ends."""
-        found = []
-        for reservation in self.reservations.values():
-            window = window_meeting(reservation.spec, after_ms, FOREVER)
-            if window is not None:
-                found.append(window.start_ms if window.start_ms > after_ms else window.end_ms)
-        return min(found, default=None)
-
     def ends_after(self, time_ms: int) -> int | None:
         """When the first window ends after a time: then somebody may be able to start."""
         found = [window.end_ms for r in self.reservations.values() if (window := window_meeting(r.spec, time_ms, FOREVER)) is not None]

@@ -87,10 +87,6 @@ class World:
         members = self.members.get(job_id)
         return Picture(job=job, attempt=self.attempts.get(job_id), allocations=tuple(members.values()) if members else ())
 
-    def state_of(self, job_id: str) -> JobState | None:
-        job = self.jobs.get(job_id) or self.ended.get(job_id)
-        return None if job is None else job.state
-
     def snapshot(self) -> Snapshot:
         """What a store would give."""
         live = [job for _, job in sorted(self.jobs.items())]

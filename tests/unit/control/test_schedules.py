@@ -25,6 +25,7 @@ from shoal.store.protocol import JobQuery
 
 MINUTE = 60_000
 BEN = Caller(principal="user/ben", project="default", role="member")
+CHIEF = Caller(principal="user/chief", project="default", role="maintainer")
 
 
 @pytest.fixture
@@ -236,15 +237,15 @@ def test_what_is_no_schedule_is_refused_with_every_fault(service: Service) -> No
 def test_versions_and_rights_are_held_to(service: Service) -> None:
     made = every_minute(service)
     with pytest.raises(VersionConflict, match="it ran or somebody changed it"):
-        service.settle(schedules.set_schedule(service.plane, BEN, "default", "often", made.spec, if_version=made.version - 1))
+        service.settle(schedules.set_schedule(service.plane, CHIEF, "default", "often", made.spec, if_version=made.version - 1))
     viewer = Caller(principal="user/eve", project="default", role="viewer")
     with pytest.raises(Forbidden):
         schedules.set_schedule(service.plane, viewer, "default", "mine", made.spec)
     other = Caller(principal="user/zoe", project="elsewhere", role="member")
     with pytest.raises(NotFound):
         schedules.list_schedules(service.plane, other, "default")
-    taken = service.settle(schedules.set_schedule(service.plane, BEN, "default", "often", made.spec))
-    assert (taken.owner, taken.next_ms) == ("user/ben", made.next_ms), "who sets it last owns it; its times stay"
+    taken = service.settle(schedules.set_schedule(service.plane, CHIEF, "default", "often", made.spec))
+    assert (taken.owner, taken.next_ms) == ("user/chief", made.next_ms), "who sets it last owns it; its times stay"
 
 
 def test_there_is_a_bound_on_schedules(service: Service) -> None:
@@ -254,3 +255,15 @@ def test_there_is_a_bound_on_schedules(service: Service) -> None:
     with pytest.raises(Conflict, match="at most 1000 are kept"):
         every_minute(service, "another")
     assert every_minute(service).next_ms == made.next_ms, "one that is there may be changed"
+
+
+def test_anothers_schedule_is_left_alone_by_a_member_and_not_by_a_maintainer(service: Service) -> None:
+    made = every_minute(service, overlap="replace")
+    with pytest.raises(Forbidden, match="setting schedule often of user/anna needs the role maintainer; user/ben has member"):
+        service.settle(schedules.set_schedule(service.plane, BEN, "default", "often", made.spec))
+    with pytest.raises(Forbidden, match="deleting schedule often of user/anna"):
+        service.settle(schedules.delete_schedule(service.plane, BEN, "default", "often"))
+    assert seen(service).owner == "user/anna"
+    service.settle(schedules.delete_schedule(service.plane, CHIEF, "default", "often"))
+    with pytest.raises(NotFound):
+        seen(service)
